@@ -250,10 +250,10 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
 
 def _end(directory: Path) -> int:
     """The step at which a run's journal ends."""
-    from evorl.population.warm_start import job_journal, journal
+    from evorl.population.journal import IndividualEntry, JobEntry, read_journal
 
-    read = job_journal if run_directory.exists_at_all(directory, "jobs.jsonl") else journal
-    if step := read(directory, "replay")[-1].step:
+    kind = JobEntry if run_directory.exists_at_all(directory, JobEntry.file) else IndividualEntry
+    if step := read_journal(directory, kind, "replay")[-1].step:
         return step
     raise BadRequest(f"{directory} has evaluated no individual yet; there is nothing to replay", "replay")
 

@@ -47,6 +47,22 @@ def journal(directory: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
 
 
+def in_old_form(run: dict[str, Any]) -> dict[str, Any]:
+    """The state of a population with the keys of checkpoints of older versions."""
+    shared = "critics" in run
+    names = {
+        "in_flight": "flying", "failures_in_a_row": "in_vain", "warm_start": "origin", "leader_genes": "values",
+        "journal_lines": "_done", "task": "given",
+    }  # fmt: skip
+    gone = "failures_in_a_row" if shared else "journal_lines"
+    old = {names.get(key, key): part for key, part in run.items() if key != gone}
+    old["flying"] = {
+        number: {names.get(key, key): part for key, part in request.items()}
+        for number, request in old["flying"].items()
+    }
+    return {**old, "evolver": {**run["evolver"], "trains": True}} if shared else old
+
+
 def evaluated(directory: Path) -> Any:
     """The best individual's learner, digested, and what the run says of it."""
     result = json.loads((directory / "result.json").read_bytes())

@@ -111,7 +111,7 @@ def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
     gradient_steps = 0
     with watched() as traffic:
         run: Any = CriticPopulation(whole, whole.ec)
-        add = run.seconds.add
+        add = run.clock.seconds.add
 
         def adds(kind: str, worked: Any) -> None:
             if kind in (TRAINED, CRITIC):
@@ -119,7 +119,7 @@ def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
                 waits.append(min(worked.began - at for at in traffic.sent[worked.process] if at <= worked.began))
             add(kind, worked)
 
-        run.seconds.add = adds
+        run.clock.seconds.add = adds
         try:
             while run.steps < steps:
                 gradient_steps += sum(row["gradient_steps"] for row in run.iterate().jobs)

@@ -25,7 +25,6 @@ from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
 from evorl.population.critics import arrays
 from evorl.population.results import IndividualResult, failed_result, result_of_episodes
-from evorl.population.warm_start import JobEntry
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite
@@ -90,12 +89,12 @@ class Worked(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job that was given out."""
+    """A job that was sent to a worker."""
 
-    number: int  # in the order of giving out
+    number: int  # in the order of sending
     kind: str  # the role of its individuals, or CRITIC
     individuals: Sequence[Individual]
-    given: Lifetime | CriticSteps
+    task: Lifetime | CriticSteps
     version: int  # of the critic that it uses
     future: Future
 
@@ -109,24 +108,15 @@ def packed(job: Job) -> StateDict:
     """What a checkpoint holds of a job in flight."""
     return {
         "number": job.number, "kind": job.kind, "individuals": pack(job.individuals), "version": job.version,
-        "given": {name: np.stack(x) if name == "targets" else x for name, x in job.given._asdict().items()},
+        "task": {name: np.stack(x) if name == "targets" else x for name, x in job.task._asdict().items()},
     }  # fmt: skip
 
 
 def unpacked(state: StateDict) -> tuple[int, str, Sequence[Individual], Lifetime | CriticSteps, int]:
-    """Number, kind, individuals, what is given, and version of a job from `packed`."""
+    """Number, kind, individuals, task and version of a job from `packed`."""
     critic = state["kind"] == CRITIC
-    given: Lifetime | CriticSteps = CriticSteps(**state["given"]) if critic else Lifetime(**state["given"])
-    return state["number"], state["kind"], unpack(state["individuals"]), given, state["version"]
-
-
-def job_of(in_flight: Sequence[Job], entry: JobEntry, line: int) -> Job:
-    """The job in flight that a line of jobs.jsonl names. Raises `BadRequest` if there is none."""
-    for job in in_flight:
-        if job.number == entry.job and job.kind == entry.kind:
-            return job
-    name = f"line {line} of jobs.jsonl is job {entry.job} ({entry.kind})"
-    raise BadRequest(f"{name}, which is not in flight: the journal is of another run or version", "replay")
+    task: Lifetime | CriticSteps = CriticSteps(**state["task"]) if critic else Lifetime(**state["task"])
+    return state["number"], state["kind"], unpack(state["individuals"]), task, state["version"]
 
 
 def replay_shape(hyper: OffPolicyHyper) -> Shape:

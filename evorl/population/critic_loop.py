@@ -12,22 +12,21 @@ telling. The algorithms differ only in the job that goes next:
 
 from __future__ import annotations
 
-import logging
 import os
-import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from evorl.cluster.core import stoppable
 from evorl.ec.core import Individual, pack, unpack
-from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution, SharedCriticEvolver
+from evorl.ec.shared_critic import MEAN, TRAINED, CriticWorker, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
-from evorl.mdp.core import StateDict, WorldError
+from evorl.mdp.core import Array, StateDict, WorldError
 from evorl.mdp.forms import Mismatch
+from evorl.population.core import PopulationLoop
 from evorl.population.critic_jobs import (
     CRITIC,
     RANDOM,
@@ -37,22 +36,14 @@ from evorl.population.critic_jobs import (
     Lifetime,
     Worked,
     check_replay,
-    job_of,
     packed,
     replay_shape,
     unpacked,
 )
-from evorl.population.critic_records import Clocks, WorkSeconds, distribution_metrics, job_rows
+from evorl.population.critic_records import WorkClock, distribution_metrics
 from evorl.population.critics import Critics
-from evorl.population.results import (
-    check_results,
-    errors_under_ec,
-    objective_names,
-    population_row,
-    to_evaluation,
-    top_rows,
-)
-from evorl.population.warm_start import JobEntry, journal_ended
+from evorl.population.journal import JobEntry
+from evorl.population.results import check_results, errors_under_ec, objective_names, population_row, to_evaluation
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite
@@ -65,11 +56,14 @@ from evorl.training.train import Start, device, evaluated, load_policy, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
-log = logging.getLogger("evorl")
 
+class CriticPopulation(PopulationLoop[Job]):
+    """A population with a shared critic, the replay and the critics: everything that a checkpoint holds."""
 
-class CriticPopulation:
-    """An evolver, the replay, the critics and the jobs in flight: everything that a checkpoint holds."""
+    counters = (*PopulationLoop.counters, "uncounted", "jobs", "trained", "warm_up_episodes")
+
+    evolution: SharedCriticEvolution
+    evolver: SharedCriticEvolver
 
     def __init__(
         self,
@@ -79,116 +73,85 @@ class CriticPopulation:
         init: Start | None = None,
     ) -> None:
         """``order``: the journal of a run to repeat; ``init``: the run to start from. Raises `BadRequest`."""
-        self.experiment, self.evolution = experiment, evolution
+        super().__init__(experiment, evolution, order)
         self.hyper, self.spec = cast(OffPolicyHyper, experiment.rl), spec(experiment.mdp)
         check_replay(experiment, self.spec)
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)
-        self.beside = evolution.follows_arrival
-        worker = evolution.critic_worker
-        number, self.max_lag = (worker.critics, worker.max_critic_lag) if worker else (1, None)
+        self.objective_names = objective_names(evolution)
         self.slots = evolution.slots or evolution.population
-        here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
-        make = JobWorkers(experiment, self.spec, experiment.seed, here)
-        self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, Mismatch, WorldError))
-        torch.set_num_threads(experiment.rl.threads)
+        self.beside = evolution.follows_arrival
+        self.critic_worker = evolution.critic_worker or CriticWorker()
+        self.uncounted = 0  # environment steps of evaluations of the mean
+        self.jobs = self.trained = self.warm_up_episodes = 0  # jobs and individuals to train sent; proposed
+        self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
+        self.waiting: list[Individual] = []  # for the critic, in a generation
+        self.metrics: Metrics = {}  # since the last row
         try:
-            self.replay = SharedReplay(self.spec, replay_shape(self.hyper))
-            self.address = self.replay.address(os.getpid())
-            self.group.set_feed(self.replay)
-            self.learner = cast(AnyLearner, self.hyper.learner(self.spec, experiment.seed, torch.device("cpu")))
-            self.learner.replay = self.replay
-            if init is not None:
-                load_policy(self.learner, init)
-            self.guide = list(self.learner.guide())
-            self.critics = Critics(
-                [self._critic_learner(chain, init) for chain in range(number)], evolution.critic_ratio
-            )
-            start = self.learner.theta.numpy().copy()
-            self.space = Space((), len(start), lambda _: start, tuple(self.learner.layout.sizes))
-            self.evolver = cast(SharedCriticEvolver, evolution.evolver(self.space, experiment.seed))
+            self._open_group_and_replay()
+            self._make_critics_and_evolver(init)
         except BaseException:
             self.close()
             raise
-        self.steps = self.evaluations = self.failed = 0
-        self.uncounted = 0  # environment steps of evaluations of the mean
-        self.jobs = self.trained = self.warm_up_episodes = 0  # jobs and individuals to train given out; proposed
-        self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
-        self.best: tuple[float, int] | None = None
-        self.waiting: list[Individual] = []  # for the critic, in a generation
-        self.in_flight: list[Job] = []
-        self.clocks, self.seconds = Clocks(), WorkSeconds()  # the latter since the last row of metrics
-        self.metrics: Metrics = {}  # since then
-        self.processes: dict[tuple[str, int], int] = {}  # numbers of the workers, by host and process
-        self.began = time.monotonic()
-        self._order, self._done = order, 0
+        self.clock = WorkClock()
 
-    def _critic_learner(self, chain: int, init: Start | None) -> AnyLearner:
-        """Further critics begin with weights of their own, unless they start from another run's."""
-        if chain == 0 or init is not None:
-            return self.learner
-        seed = seeds.key(self.experiment.seed, "critic", chain)
+    def _open_group_and_replay(self) -> None:
+        e, members = self.experiment, self.slots + self.critic_worker.critics
+        memory = self._open.enter_context(ExitStack())  # closed after the group, which reads it
+        here = device(e.device) if e.cluster.in_process else torch.device("cpu")
+        make = JobWorkers(e, self.spec, e.seed, here)
+        self.group = e.cluster.spawn(make, members, (BadRequest, NotFinite, Mismatch, WorldError))
+        self._open.callback(self.group.close)
+        torch.set_num_threads(e.rl.threads)  # after the workers have started
+        self.replay = SharedReplay(self.spec, replay_shape(self.hyper))
+        memory.callback(self.replay.close)
+        self.address = self.replay.address(os.getpid())
+        self.group.set_feed(self.replay)
+
+    def _make_critics_and_evolver(self, init: Start | None) -> None:
+        seed = self.experiment.seed
+        self.learner = self._new_learner(seed)
+        self.learner.replay = self.replay
+        if init is not None:
+            load_policy(self.learner, init)
+        learners = [self.learner]
+        for chain in range(1, self.critic_worker.critics):  # with weights of their own, or those of another run
+            learners.append(self.learner if init is not None else self._new_learner(seeds.key(seed, "critic", chain)))
+        self.critics = Critics(learners, self.evolution.critic_ratio)
+        start = self.learner.theta.numpy().copy()
+        self.space = Space((), len(start), lambda _: start, tuple(self.learner.layout.sizes))
+        self.evolver = cast(SharedCriticEvolver, self.evolution.evolver(self.space, seed))
+
+    def _new_learner(self, seed: int) -> AnyLearner:
         return cast(AnyLearner, self.hyper.learner(self.spec, seed, torch.device("cpu")))
 
     @property
-    def due(self) -> bool:
-        """Whether a replay still has jobs to repeat that add no environment step."""
-        return self._repeats and self._order[self._done].step <= self.steps
+    def any_fitness(self) -> bool:
+        return bool(self.lengths)
 
     @property
-    def ended(self) -> bool:
-        """Whether a replay has no job left; a damaged journal may tell an end far beyond its jobs."""
-        return journal_ended(self._order, self._done, self.experiment)
+    def births(self) -> int:
+        return self.evolver.generation if self.evolution.asynchronous else self.evaluations
 
-    @property
-    def _repeats(self) -> bool:
-        return self._done < len(self._order)
+    # -------------------------------------------------------------- which job goes next
 
-    # -------------------------------------------------------------- the loop
-
-    def iterate(self) -> Progress:
-        """Finish one job."""
-        self._fill()
-        with stoppable():  # the jobs in flight are in the checkpoint, and are done again
-            job = self._next()
-            answer, now = job.future.result(), time.monotonic()
-        self.in_flight.remove(job)
-        worked, before = [Worked(*one) for one in answer["worked"]], self.steps
-        if job.kind == CRITIC:
-            self._finish_critic(job, answer)
-        lives = zip(job.individuals, answer.get("lives", ()), strict=True)
-        rows = [self._finish_individual(job.kind, *one) for one in lives]
-        for one in worked:
-            self.seconds.add(job.kind, one)
-        self.metrics |= answer["metrics"]
-        worker = self.processes.setdefault(worked[0].worker, len(self.processes))
-        entries = job_rows(job, self.clocks.here(worked, now), worker, self.began, self.steps, rows)
-        self._done += len(entries)
-        metrics: Metrics = {}
-        if self.steps > before:
-            metrics = {**self.metrics, **self._progress()}
-            self.metrics = {}
-        return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], entries)
-
-    def _fill(self) -> None:
-        """Give out all jobs that may begin now."""
+    def fill_slots(self) -> None:
+        """Send all jobs that may begin now."""
         if self.beside:
             for chain in range(len(self.critics)):
                 self._send_critic_beside(chain)
-        while self._free() and (one := self._propose()) is not None:
-            if one.role == TRAINED and not self.beside:
-                self.waiting.append(one)
+        while self._may_propose() and (individual := self._propose()) is not None:
+            if individual.role == TRAINED and not self.beside:
+                self.waiting.append(individual)
             else:
-                self._send_individuals([one])
+                self._send_individuals([individual])
         if not self.beside and self.waiting and not self._training_critics():
             self._send_critic_of_generation()
-        if not self.in_flight:
-            raise RuntimeError("the evolver waits for evaluations, and none is in flight")
 
-    def _free(self) -> bool:
+    def _may_propose(self) -> bool:
         individuals = sum(job.kind != CRITIC for job in self.in_flight) + len(self.waiting)
-        lagging = self.max_lag is not None and self._lag() > self.max_lag
-        return individuals < self.slots and not lagging
+        bound = self.critic_worker.max_critic_lag
+        return individuals < self.slots and (bound is None or self._lag() <= bound)
 
     def _training_critics(self) -> list[Job]:
         return [job for job in self.in_flight if job.kind == CRITIC]
@@ -202,66 +165,70 @@ class CriticPopulation:
     def _propose(self) -> Individual | None:
         """The next individual; None while the evolver waits."""
         if self._warming() and self.evolution.warm_up_actions == "uniform":
-            flying = sum(job.kind == RANDOM for job in self.in_flight)
-            if self.lengths and self.steps + flying * sum(self.lengths) / len(self.lengths) >= self.hyper.warm_up:
+            playing = sum(job.kind == RANDOM for job in self.in_flight)
+            if self.lengths and self.steps + playing * sum(self.lengths) / len(self.lengths) >= self.hyper.warm_up:
                 return None  # those in flight will do
             self.warm_up_episodes += 1
-            genes, weights = self.space.individual(self.evolver.mean)
-            return Individual(-self.warm_up_episodes, genes, weights, role=RANDOM)
+            return Individual(-self.warm_up_episodes, np.zeros(0), self._mean_weights(), role=RANDOM)
         if not self.beside and any(job.kind == RANDOM for job in self.in_flight):
             return None  # a generation begins when all that it learns from is there
         # before the critics have learned from the warm-up, individuals would follow random ones
         train = not self._warming() and (not self.beside or self.critics.learned(self.hyper.warm_up))
         return next(iter(self.evolver.ask(1, train)), None)
 
-    def _send_individuals(self, some: Sequence[Individual]) -> None:
-        """Give out individuals of one role in one job. Trained ones follow the newest version of their critic."""
-        guide, version, steps, role = {}, 0, 0, some[0].role
+    def _mean_weights(self) -> Array:
+        """Weights [D] of the mean."""
+        weights = self.space.individual(self.evolver.mean)[1]
+        assert weights is not None
+        return weights
+
+    def _send_individuals(self, individuals: Sequence[Individual]) -> None:
+        """Send individuals of one role in one job. Trained ones follow the newest version of their critic."""
+        guide, version, steps, role = {}, 0, 0, individuals[0].role
         if role == TRAINED:
             critic = self.critics[self.trained % len(self.critics)]
-            guide, version = critic.guide(self.guide), critic.version
+            guide, version = critic.guide([*self.learner.guide()]), critic.version
             steps = round(self.evolution.actor_ratio * sum(self.lengths))
-            self.trained += len(some)
-        told = self.evolution.warm_up_actions == "told" and role != MEAN and self._warming()
-        weights = np.stack([one.weights for one in some if one.weights is not None])
-        ids, (length, oldest) = [one.id for one in some], self._readable()
-        given = Lifetime(ids, role, weights, role == RANDOM or told, guide, length, oldest, steps, self.steps)
-        self._send(role, some, given, version)
+            self.trained += len(individuals)
+        random = role == RANDOM or (self.evolution.warm_up_actions == "told" and role != MEAN and self._warming())
+        weights = np.stack([individual.weights for individual in individuals if individual.weights is not None])
+        ids = [individual.id for individual in individuals]
+        task = Lifetime(ids, role, weights, random, guide, *self._readable(), steps, self.steps)
+        self._send(role, individuals, task, version)
 
     def _send_critic_beside(self, chain: int) -> None:
-        """Give a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
-        busy = any(isinstance(job.given, CriticSteps) and job.given.chain == chain for job in self.in_flight)
-        if busy or self._warming() or not self.critics.may_learn(chain, self.steps):
-            return
-        _, weights = self.space.individual(self.evolver.mean)
-        assert weights is not None
-        self._send_critic(chain, [weights])
+        """Send a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
+        busy = any(isinstance(job.task, CriticSteps) and job.task.chain == chain for job in self.in_flight)
+        if not (busy or self._warming()) and self.critics.may_learn(chain, self.steps):
+            self._send_critic(chain, [self._mean_weights()])
 
     def _send_critic_of_generation(self) -> None:
         """CEM-RL: the critic learns for the next trained individual; P-CEM-RL: for all of them."""
         each = self.evolution.critic_order == "each"
-        targets = [one.weights for one in self.waiting if one.weights is not None]
+        targets = [individual.weights for individual in self.waiting if individual.weights is not None]
         self._send_critic(0, targets[:1] if each else targets)
 
-    def _send_critic(self, chain: int, targets: Sequence[Any]) -> None:
+    def _send_critic(self, chain: int, targets: Sequence[Array]) -> None:
         critic, steps = self.critics[chain], self.evolution.critic_steps(sum(self.lengths))
-        length, oldest = self._readable()
-        given = CriticSteps(chain, critic.state, targets, length, oldest, critic.gradient_steps, steps, self.steps)
-        self._send(CRITIC, [], given, critic.version)
+        task = CriticSteps(chain, critic.state, targets, *self._readable(), critic.gradient_steps, steps, self.steps)
+        self._send(CRITIC, [], task, critic.version)
 
     def _readable(self) -> tuple[int, int]:
+        """Length and oldest row of the replay that a job may read."""
         count = self.replay.count
         return count, self.replay.oldest(count) if count else 0
 
-    def _send(self, kind: str, some: Sequence[Individual], given: Lifetime | CriticSteps, version: int) -> None:
-        future = self.group.any("train_critic" if kind == CRITIC else "live", tuple(self.address), tuple(given))
-        self.in_flight.append(Job(self.jobs, kind, some, given, version, future))
+    def _send(self, kind: str, individuals: Sequence[Individual], task: Lifetime | CriticSteps, version: int) -> None:
+        self.in_flight.append(self._sent(self.jobs, kind, individuals, task, version))
         self.jobs += 1
 
-    def _next(self) -> Job:
-        """The job whose answer is taken next."""
-        if self._repeats:
-            return job_of(self.in_flight, self._order[self._done], self._done + 1)
+    def _sent(
+        self, number: int, kind: str, individuals: Sequence[Individual], task: Lifetime | CriticSteps, version: int
+    ) -> Job:
+        future = self.group.any("train_critic" if kind == CRITIC else "live", tuple(self.address), tuple(task))
+        return Job(number, kind, individuals, task, version, future)
+
+    def _next_in_order(self) -> Job | None:
         if critics := self._training_critics():
             if not self.beside or self.experiment.cluster.in_process:
                 return critics[0]
@@ -269,42 +236,54 @@ class CriticPopulation:
             return min(self.in_flight, key=lambda job: abs(job.individuals[0].id))
         if self.experiment.cluster.in_process:
             return min(self.in_flight, key=lambda job: (job.kind != MEAN, job.number))
-        ready = self.group.first([job.future for job in self.in_flight])
-        return next(job for job in self.in_flight if job.future is ready)
+        return None
 
     # -------------------------------------------------------------- answers
 
+    def _answer(self, job: Job) -> dict[str, Any]:
+        answer: dict[str, Any] = job.future.result()
+        return answer
+
+    def _finish(self, job: Job, answer: dict[str, Any]) -> Progress:
+        before = self.steps
+        if job.kind == CRITIC:
+            self._finish_critic(job, answer)
+        lives = zip(job.individuals, answer.get("lives", ()), strict=True)
+        rows = [self._finish_individual(job.kind, *life) for life in lives]
+        self.metrics |= answer["metrics"]
+        lines = self.clock.lines(job, [Worked(*part) for part in answer["worked"]], self.steps, rows)
+        metrics: Metrics = {}
+        if self.steps > before:
+            metrics, self.metrics = {**self.metrics, **self._metrics()}, {}
+        return Progress(metrics, [] if job.kind in (MEAN, RANDOM) else rows, lines)
+
     def _finish_critic(self, job: Job, answer: dict[str, Any]) -> None:
-        assert isinstance(job.given, CriticSteps)
-        critic = self.critics[job.given.chain]
+        assert isinstance(job.task, CriticSteps)
+        critic, number = self.critics[job.task.chain], len(job.task.targets)
         critic.state = {name: np.array(x) for name, x in answer["state"].items()}
-        critic.gradient_steps += job.given.gradient_steps * len(job.given.targets)
+        critic.gradient_steps += job.task.gradient_steps * number
         critic.version += 1
         if not self.beside:
-            number, together = len(job.given.targets), self.evolution.trained_in_one_job
+            together = self.evolution.trained_in_one_job
             for first in range(0, number, together):
                 self._send_individuals(self.waiting[first : min(first + together, number)])
             self.waiting = self.waiting[number:]
 
     def _finish_individual(self, role: str, played: Individual, life: Sequence[Any]) -> dict[str, Any]:
         result, fragments = life
-        one, reason, seconds = to_evaluation(played, result)
+        evaluation, reason, seconds = to_evaluation(played, result)
         if role == MEAN:
-            self.uncounted += one.cost
+            self.uncounted += evaluation.cost
         else:
             self._append([Fragment(*x) for x in fragments])
-            self.steps += one.cost
+            self.steps += evaluation.cost
             if not reason:
-                self.lengths.append(one.cost)
-        if reason:
-            log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
-            self.failed += 1
-            if not self.lengths and self.failed >= self.evolution.population:
-                raise WorldError(f"every individual so far failed; the last one: {reason}")
+                self.lengths.append(evaluation.cost)
+        self._count_failures([(evaluation, reason)])
         self.evaluations += role not in (MEAN, RANDOM)
         if role != RANDOM:
-            self.metrics |= self.evolver.tell([one])
-        return population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)
+            self.metrics |= self.evolver.tell([evaluation])
+        return population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
 
     def _append(self, fragments: Sequence[Fragment]) -> None:
         """Append episodes. A job that still reads rows which they would overwrite is waited for."""
@@ -313,25 +292,17 @@ class CriticPopulation:
             if 2 * size > self.replay.capacity:
                 raise WorldError(f"an episode of {size} decisions needs rl.capacity={2 * size} or more")
             for job in self.in_flight:
-                if job.reads and not self.replay.spares(job.given.length, size, size + 1 + self.replay.shape.depth):
+                if job.reads and not self.replay.spares(job.task.length, size, size + 1 + self.replay.shape.depth):
                     job.future.result()
             self.replay.append(new)
 
-    # -------------------------------------------------------------- records
-
-    def _progress(self) -> Metrics:
+    def _metrics(self) -> Metrics:
         return {
-            "population/evaluations": self.evaluations, "population/failed": self.failed,
-            "population/generation": self.evolver.generation, **distribution_metrics(self.evolver),
-            **self.group.counters(),
+            **self._counts(), **distribution_metrics(self.evolver),
             "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
             "critic/lag": self._lag(), "critic/gradient_steps": self.critics.gradient_steps,
-            **self.seconds.take(),
+            **self.clock.seconds.take(),
         }  # fmt: skip
-
-    def top_individuals(self) -> list[dict[str, Any]]:
-        now = self.evolver.generation if self.evolution.asynchronous else self.evaluations  # what births count
-        return top_rows(self.evolver.population, self.space, objective_names(self.evolution), now)
 
     # -------------------------------------------------------------- the session's interface
 
@@ -339,62 +310,45 @@ class CriticPopulation:
         """Evaluate the mean. Raises `NotFinite`, which names the step."""
         self._load_mean()
         metrics = evaluated(self.learner, self.experiment, self.steps)
-        if self.best is None or fitness(metrics) > self.best[0]:
-            self.best = (fitness(metrics), self.steps)
+        self._note_fitness(fitness(metrics))
         return metrics
 
     def _load_mean(self) -> None:
         """Make the learner what the run has learned: the mean with the first critic."""
-        _, weights = self.space.individual(self.evolver.mean)
-        assert weights is not None
-        self.learner.set_target_policy(torch.from_numpy(weights))
-        self.learner.theta.copy_(torch.from_numpy(weights))
+        weights = torch.from_numpy(self._mean_weights())
+        self.learner.set_target_policy(weights)
+        self.learner.theta.copy_(weights)
         load_critic(self.learner, self.critics[0].state)
 
     def fitness(self, evaluated: Metrics | None) -> float | None:
         return None if evaluated is None else fitness(evaluated)
 
     def result(self) -> dict[str, Any]:
-        found = None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}
-        return {"best": found, "evaluations": self.evaluations, "uncounted_steps": self.uncounted}
+        best = None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}
+        return {"best": best, "evaluations": self.evaluations, "uncounted_steps": self.uncounted}
 
     def state_dict(self) -> StateDict:
         self._load_mean()
         return {
-            **{name: getattr(self, name) for name in _COUNTERS},
-            "best": None if self.best is None else list(self.best), "lengths": list(self.lengths),
+            **super().state_dict(),
+            "lengths": list(self.lengths), "waiting": pack(self.waiting), "critics": self.critics.state_dict(),
             "learner": self.learner.state_dict(),  # for evorl.evaluate and init=; it holds the replay
-            "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
-            "critics": self.critics.state_dict(),
-            "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
-            "metrics": dict(self.metrics), "clock": {"time": time.monotonic() - self.began, **self.seconds.seconds},
+            "metrics": dict(self.metrics), "clock": self.clock.state_dict(),
         }  # fmt: skip
 
     def appended_rows(self) -> StateDict:
         return {"learner": self.learner.appended_rows()}
 
-    def load_state_dict(self, state: StateDict) -> None:
-        for name in _COUNTERS:
-            setattr(self, name, state[name])
-        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+    def _load_rest(self, state: StateDict) -> None:
         self.lengths.extend(state["lengths"])
-        self.learner.load_state_dict(state["learner"])
-        self.evolver.load_state_dict(state["evolver"])
         self.waiting = unpack(state["waiting"])
         self.critics.load_state_dict(state["critics"])
-        self.metrics, self.seconds.seconds = dict(state["metrics"]), dict(state["clock"])
-        self.began = time.monotonic() - self.seconds.seconds.pop("time")
-        jobs = self.jobs
-        for n in range(len(state["flying"])):
-            self.jobs, kind, some, given, version = unpacked(state["flying"][str(n)])
-            self._send(kind, some, given, version)
-        self.jobs = jobs
+        self.learner.load_state_dict(state["learner"])
+        self.metrics = dict(state["metrics"])
+        self.clock.load_state_dict(state["clock"])
 
-    def close(self) -> None:
-        self.group.close()
-        self.experiment.mdp.close()
-        if hasattr(self, "replay"):
-            self.replay.close()
+    def _packed(self, job: Job) -> StateDict:
+        return packed(job)
 
-
-_COUNTERS = ("steps", "evaluations", "failed", "uncounted", "jobs", "trained", "warm_up_episodes", "_done")
+    def _sent_again(self, state: StateDict) -> Job:
+        return self._sent(*unpacked(state))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from evorl.cluster.transport.host import host_id
 from evorl.ec.shared_critic import TRAINED, SharedCriticEvolver
 from evorl.population.critic_jobs import CRITIC, CriticSteps, Job, Worked
 from evorl.rl.core import Metrics
+from evorl.util.types import StateDict
 
 
 def job_rows(
@@ -22,12 +24,12 @@ def job_rows(
     They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
     population.jsonl says of the individuals.
     """
-    steps = job.given.gradient_steps * (len(job.given.targets) if isinstance(job.given, CriticSteps) else 1)
+    steps = job.task.gradient_steps * (len(job.task.targets) if isinstance(job.task, CriticSteps) else 1)
     ended = rows or [{"id": None, "step": step, "objectives": None}]
     return [
         {
             "job": job.number, "kind": job.kind, "individual": row["id"],
-            "critic": job.version if job.reads else None, "length": job.given.length if job.reads else None,
+            "critic": job.version if job.reads else None, "length": job.task.length if job.reads else None,
             "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
             **{name: round(getattr(one, name) - began, 3) for name in ("began", "trained", "ended")},
         }
@@ -98,3 +100,30 @@ class WorkSeconds:
         row = {f"speed/{name}_seconds": max(x, 0.0) for name, x in self.seconds.items()}
         self.seconds = dict.fromkeys(self.seconds, 0.0) | {"wait": min(self.seconds["wait"], 0.0)}
         return row
+
+
+class WorkClock:
+    """When the run began, and which worker did what since: lines of jobs.jsonl, and seconds of each kind of work."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.seconds = WorkSeconds()
+        self._clocks = Clocks()
+        self._workers: dict[tuple[str, int], int] = {}  # numbers by host and process
+
+    def lines(
+        self, job: Job, worked: Sequence[Worked], step: int, rows: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the lines of a job whose answer has just come (`job_rows`), and count its seconds."""
+        now = time.monotonic()
+        for part in worked:
+            self.seconds.add(job.kind, part)
+        worker = self._workers.setdefault(worked[0].worker, len(self._workers))
+        return job_rows(job, self._clocks.here(worked, now), worker, self.began, step, rows)
+
+    def state_dict(self) -> StateDict:
+        return {"time": time.monotonic() - self.began, **self.seconds.seconds}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.began = time.monotonic() - state["time"]
+        self.seconds.seconds = {name: x for name, x in state.items() if name != "time"}

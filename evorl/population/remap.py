@@ -16,6 +16,7 @@ from evorl.ec.core import Evolver, IndependentEvolution
 from evorl.ec.space import Space, Value
 from evorl.ec.space_change import SpaceChange
 from evorl.population.genes import genes
+from evorl.population.old_states import in_present_form
 from evorl.training.experiment import Experiment
 from evorl.util.types import StateDict
 
@@ -27,6 +28,7 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
     means the present one. Raises `BadRequest` if ``past`` is no longer valid.
     """
     assert isinstance(experiment.ec, IndependentEvolution)
+    state = in_present_form(state)
     tree = state.get("genes", experiment.ec.genes if past is None else past)
     if json.dumps(tree) == json.dumps(
         experiment.ec.genes
@@ -37,13 +39,13 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
     if move.before.genes == now.genes:  # the same genes, written differently
         return {**state, "genes": experiment.ec.genes}
     moved = evolver.remap_state(state["evolver"], move)
-    tasks = [state["flying"][str(number)] for number in range(len(state["flying"]))]
+    tasks = [state["in_flight"][str(number)] for number in range(len(state["in_flight"]))]
     evolver.load_state_dict(moved)
-    flying = [move.individuals(task) for task in tasks if evolver.due >= set(task["id"])]
-    best: StateDict = {name: move.evaluations(state[name]) for name in ("leader", "candidates") if name in state}
+    in_flight = [move.individuals(task) for task in tasks if evolver.due >= set(task["id"])]
+    best = {name: move.evaluations(state[name]) for name in ("leader", "candidates")}
     return {
         **state, "genes": experiment.ec.genes, "evolver": moved, **best,
-        "flying": {str(number): task for number, task in enumerate(flying)},
+        "in_flight": {str(number): task for number, task in enumerate(in_flight)},
     }  # fmt: skip
 
 

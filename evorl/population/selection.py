@@ -257,10 +257,6 @@ class BestIndividual:
         leader = next(iter(unpack_evaluations(state["leader"])), None)
         if leader is None:
             return
-        if "ranking" not in state:  # of a run of an older version
-            self.named = Candidate(leader, *state["best"])
-            self.candidates = [self.named]
-            return
         self.named = Candidate(leader, *state["named"])
         known = {one.individual.id: one for one in unpack_evaluations(state["candidates"])}
         self.candidates = [

@@ -1,4 +1,4 @@
-"""Starts a population from the policies and genes of another run (``init=RUN_DIR``), and reads its journal.
+"""Starts a population from the policies and genes of another run (``init=RUN_DIR``).
 
 A single run gives its policy. A population gives its best individual, and its other individuals if both populations
 have the same kind of evaluation and the same network. Individual k of the first generation begins as the k-th best.
@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,14 +21,11 @@ from evorl.ec.core import Individual, failed, objectives, unpack_evaluations
 from evorl.ec.space import Space, Value
 from evorl.ops.pareto import best
 from evorl.population.evaluation_plan import EvaluationPlan
+from evorl.population.journal import IndividualEntry, read_journal
 from evorl.rl.core import inherited, optimizers
-from evorl.training.experiment import Experiment
 from evorl.training.train import Start
-from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
-from evorl.util.types import StateDict, Steps
-
-Line = TypeVar("Line", bound=msgspec.Struct)
+from evorl.util.types import StateDict
 
 
 class InitialState(NamedTuple):
@@ -130,7 +126,7 @@ def saved_individuals(run: StateDict) -> list[Individual]:
 
 def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
     """Return the genes of each individual by id, from the journal. Raises `BadRequest` for a missing line."""
-    found = {line.id: line.genes for line in journal(directory, "init")}
+    found = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
     for lost in [one.id for one in people if one.id not in found]:
         raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
     return found
@@ -156,53 +152,3 @@ def _taken_over(memory: StateDict | None, optimizer: bool) -> StateDict | None:
         )  # a cap on episode lengths is not taken
     learner = memory["learner"]
     return {"steps": 0, "learner": inherited(learner) | (optimizers(learner) if optimizer else {})}
-
-
-class JournalEntry(msgspec.Struct):
-    """What other runs need of a line of population.jsonl."""
-
-    id: int
-    step: Steps
-    genes: dict[str, Any]
-    objectives: dict[str, float | None]
-
-
-class JobEntry(msgspec.Struct):
-    """What a replay needs of a line of jobs.jsonl."""
-
-    job: int
-    kind: str
-    step: Steps
-    objectives: dict[str, float | None] | None
-
-
-def journal(directory: Path, key: str) -> list[JournalEntry]:
-    """The whole lines, one at least, of a run's population.jsonl. Raises `BadRequest` (at ``key``)."""
-    return _lines(directory, "population.jsonl", JournalEntry, key)
-
-
-def job_journal(directory: Path, key: str) -> list[JobEntry]:
-    """The whole lines, one at least, of a run's jobs.jsonl. Raises `BadRequest` (at ``key``)."""
-    return _lines(directory, "jobs.jsonl", JobEntry, key)
-
-
-def journal_ended(order: Sequence[JournalEntry | JobEntry], done: int, experiment: Experiment) -> bool:
-    """Whether a replay has no line of its journal left; one with a larger budget than its journal goes on."""
-    return 0 < len(order) <= done and experiment.budget.steps == order[-1].step
-
-
-def _lines(directory: Path, name: str, kind: type[Line], key: str) -> list[Line]:
-    found = list[Line]()
-    decoder = msgspec.json.Decoder(kind)
-    try:
-        for line in run_directory.lines(directory, name):
-            found.append(decoder.decode(line))
-    except run_directory.Unsafe as error:
-        raise error.under(key) from None
-    except OSError:
-        raise BadRequest(f"{directory} has no {name}", key) from None
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise BadRequest(f"line {len(found) + 1} of {directory / name} is damaged: {error}", key) from None
-    if not found:
-        raise BadRequest(f"{directory / name} has no whole line", key)
-    return found

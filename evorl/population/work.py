@@ -8,8 +8,8 @@ from evorl.ec.core import IndependentEvolution
 from evorl.ec.shared_critic import SharedCriticEvolution
 from evorl.mdp.problem import Problem
 from evorl.population.critic_loop import CriticPopulation
+from evorl.population.journal import IndividualEntry, JobEntry, read_journal
 from evorl.population.loop import Population
-from evorl.population.warm_start import job_journal, journal
 from evorl.rl.off_policy import OffPolicyHyper
 from evorl.training.experiment import Experiment
 from evorl.training.session import Work
@@ -33,14 +33,15 @@ def new_work(experiment: Experiment, init: Start | None = None, replay: Path | s
         raise BadRequest("individuals train side by side in the cluster's workers, with rl.learners=1", "rl.learners")
     if isinstance(experiment.ec, SharedCriticEvolution):
         check(experiment, experiment.ec)
-        order = [] if replay is None else job_journal(Path(replay), "replay")
-        if experiment.ec.critic_ratio is None and experiment.cluster.in_process and not order:
+        jobs = [] if replay is None else read_journal(Path(replay), JobEntry, "replay")
+        if experiment.ec.critic_ratio is None and experiment.cluster.in_process and not jobs:
             raise BadRequest(
                 "null needs cluster=processes or ray: in one process a critic leaves no time to play", "ec.critic_ratio"
             )
-        return CriticPopulation(experiment, experiment.ec, order, init)
+        return CriticPopulation(experiment, experiment.ec, jobs, init)
     if isinstance(experiment.ec, IndependentEvolution):
-        return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)
+        order = [] if replay is None else read_journal(Path(replay), IndividualEntry, "replay")
+        return Population(experiment, experiment.ec, order, init)
     return new_run(experiment, init)
 
 

@@ -126,5 +126,5 @@ def test_kills_on_another_host_change_nothing(
 def test_a_run_goes_on_over_other_hosts(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """With jobs in flight, on workers that know nothing of the replay yet."""
     train_in(tmp_path / "run", experiment_of(*QUICK, CAPACITIES[case], HALF))
-    assert newest(tmp_path / "run")["run"]["flying"]
+    assert newest(tmp_path / "run")["run"]["in_flight"]
     assert bits(spread(tmp_path / "run", CAPACITIES[case], WHOLE, hosts=("a", "b"))) == bits(alone(case))

@@ -32,7 +32,7 @@ CLUSTER = (*WORKERS, "cluster.deadline_s=5")
 def check_journal(run: Path) -> None:
     """Each job that was given out is done once, or in flight; each individual is told once."""
     lines, state = jobs(run), newest(run)["run"]
-    done, flying = [one["job"] for one in lines], [one["number"] for one in state["flying"].values()]
+    done, flying = [one["job"] for one in lines], [one["number"] for one in state["in_flight"].values()]
     assert sorted([*done, *flying]) == list(range(state["jobs"]))
     told = [one["individual"] for one in lines if one["kind"] in ("evolved", "trained")]
     assert [one["id"] for one in journal(run)] == told
@@ -93,7 +93,7 @@ def test_a_worker_that_dies_in_the_middle_of_training_does_only_its_job_again(
     wanted, done = Counter([*set(lines), *deaths]), Counter(lines)
     assert not done - wanted
     # what is in flight when an asynchronous run ends is not done again; a generation ends whole
-    assert (wanted - done).total() <= (0 if case in SYNCHRONOUS else len(newest(there)["run"]["flying"]))
+    assert (wanted - done).total() <= (0 if case in SYNCHRONOUS else len(newest(there)["run"]["in_flight"]))
     assert number_of_open_files() <= open_files  # shared memory is a file without a name
     check_journal(there)
     if case in SYNCHRONOUS:
@@ -185,7 +185,7 @@ def test_drivers_killed_again_and_again_leave_one_history(case: str, run: Callab
         kill_driver(it)
         assert it.driver.wait() == -signal.SIGKILL
         it.check_gone()
-        lost += len(jobs(it.directory)) > newest(it.directory)["run"]["_done"]
+        lost += len(jobs(it.directory)) > newest(it.directory)["run"]["journal_lines"]
         it.go_on()
     assert lost >= 3
     it.finish()

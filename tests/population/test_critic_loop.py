@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,9 +20,13 @@ from evolution_runs import journal
 from harness import experiment_of, fingerprint, go, newest, saved_rows, with_signal_at, with_small_segments
 from mutating import check_notices, mutate
 
+from evorl.mdp.core import WorldError
+from evorl.population import core
+from evorl.population.critic_jobs import JobWorker
 from evorl.population.critic_loop import CriticPopulation
 from evorl.population.critics import Critics
 from evorl.population.work import UNUSED
+from evorl.rl.core import NotFinite
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +82,7 @@ def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Pa
     words = (SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS)[case]
     whole, halves = alone(kind, case), tmp_path / "halves"
     evolved(halves, *words[:-1], "budget.steps=650")
-    flying = newest(halves)["run"]["flying"]
+    flying = newest(halves)["run"]["in_flight"]
     assert any(len(job["individuals"]["id"]) == (2 if case == "p_cem_rl, together" else 1) for job in flying.values())
     assert go(f"resume={halves}", words[-1]) == 0
     assert jobs(halves) == jobs(whole)
@@ -149,6 +154,42 @@ def test_a_journal_of_another_run_is_refused(tmp_path: Path, capsys: pytest.Capt
     (first / "jobs.jsonl").write_text("".join([*lines[:3], *lines[9:]]))
     assert go(f"replay={first}", f"hydra.run.dir={tmp_path / 'again'}") == 2
     assert "line 4 of jobs.jsonl is job" in capsys.readouterr().err
+
+
+def test_a_replay_with_other_objectives_than_its_journal_warns_once(
+    alone: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Path(shutil.copytree(alone("asynchronous", "acem_rl"), tmp_path / "first"))
+    lines = [json.loads(line) for line in (first / "jobs.jsonl").read_text().splitlines()]
+    played = [line for line in lines if line["objectives"]][3:5]
+    for line in played:
+        line["objectives"]["fitness"] += 1e-9
+    (first / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    capsys.readouterr()
+    assert go(f"replay={first}", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    says = "".join(capsys.readouterr())
+    assert says.count("this replay differs: ") == 1
+    assert f"this replay differs: job {played[0]['job']} ({played[0]['kind']}) has objectives" in says
+
+
+def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after some did not: individuals that fail at once take no steps, so that no budget would end the run."""
+    monkeypatch.setattr(core, "HOPELESS", 12)
+    experiment = experiment_of(*QUICK, *ASYNCHRONOUS["acem_rl"])
+    population = CriticPopulation(experiment, experiment.ec)
+    try:
+        while population.evaluations < 2:
+            population.iterate()
+
+        def fails(*words: Any) -> Any:
+            raise NotFinite("the reward of slot 0 is not finite: nan")
+
+        monkeypatch.setattr(JobWorker, "_episodes", fails)
+        with pytest.raises(WorldError, match="the last 12 individuals all failed; the last one: the reward of slot 0"):
+            for _ in range(60):
+                population.iterate()
+    finally:
+        population.close()
 
 
 # ------------------------------------------------------------------ what is counted, stored and trained

@@ -32,7 +32,7 @@ from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 from evorl.mdp.core import Arena, Spec, WorldError
-from evorl.population import loop, results
+from evorl.population import core, results
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import with_values
 from evorl.population.loop import Population
@@ -489,7 +489,7 @@ def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
     """Two individuals that learn for so many steps and play two games, of which nobody knows the lengths."""
     evolution = PBT(population=2, train_steps=train_steps, episodes=2)
     population = Population(faulty("", evolution), evolution)
-    monkeypatch.setattr(population, "_fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))
+    monkeypatch.setattr(population, "fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))
     with pytest.raises(InterruptedError):
         population.iterate()
     population.close()
@@ -521,7 +521,7 @@ def test_who_failed_has_cost_what_it_trained() -> None:
 
 def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after somebody did not: who fails at once takes no steps, so that no budget of steps would end it."""
-    monkeypatch.setattr(loop, "HOPELESS", 12)
+    monkeypatch.setattr(core, "HOPELESS", 12)
     evolution = Random(population=10, episodes=1, lifetime="play", genes={"mdp": {"length": [2, 18]}})
     population = Population(faulty("observation", evolution), evolution)
     while population.leader is None:

@@ -198,7 +198,7 @@ def test_another_runs_journal(whole: Path, tmp_path: Path, capsys: pytest.Captur
     assert go(f"replay={tmp_path / 'run'}", f"hydra.run.dir={tmp_path / 'again'}") == 2
     err = capsys.readouterr().err
     assert (
-        "evorl: replay: line 4 of the journal is individual 77, which is not in flight: "
+        "evorl: replay: line 4 of population.jsonl is individual 77, which is not in flight: "
         "the journal is of another run or version\n" in err
     )
     assert "Traceback" not in err

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evolution_runs import in_old_form
 from harness import Alone, newest, rows, train_in
 
 from evorl.ec.core import Evaluation, IndependentEvolution
@@ -188,8 +189,8 @@ def test_an_older_checkpoint_has_its_best_as_the_only_candidate() -> None:
     work, again = population(), population()
     try:
         work.iterate()
-        state = work.state_dict()
-        for name in ("candidates", "ranking", "named", "considered", "selected"):
+        state = in_old_form(work.state_dict())
+        for name in ("candidates", "ranking", "named", "considered", "selected", "in_vain", "values"):
             del state[name]
         again.load_state_dict(state)
         assert [one.id for one in again.best_individual.candidates] == state["leader"]["individuals"]["id"]

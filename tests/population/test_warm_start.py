@@ -54,8 +54,8 @@ def begun(source: Path, *words: str, optimizer: bool = False) -> Population:
 def first(source: Path, *words: str, optimizer: bool = False) -> list[Individual]:
     """Its first generation."""
     population = begun(source, *words, optimizer=optimizer)
-    population._fill_slots()
-    asked = [one for task in population._in_flight for one in task.individuals]
+    population.fill_slots()
+    asked = [one for task in population.in_flight for one in task.individuals]
     population.close()
     return asked
 

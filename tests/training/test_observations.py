@@ -62,8 +62,8 @@ def test_a_generation_knows_what_all_before_it_saw(evolver: str, rows: list[np.n
     for generation in range(3):
         asked = []
         while population.evolver.generation == generation:
-            population._fill_slots()
-            asked += [one for task in population._in_flight for one in task.individuals]
+            population.fill_slots()
+            asked += [one for task in population.in_flight for one in task.individuals]
             population.iterate()
         known = [one.memory for one in asked if one.id >= 6 * generation]
         assert known
@@ -82,8 +82,8 @@ def test_asynchronous_individuals_know_what_was_told_when_they_were_asked_for() 
     population = population_of(*SHARED, "ec=sga", "ec.asynchronous=true", "ec.slots=4", "ec.together=1")
     known = []
     for _ in range(24):
-        population._fill_slots()
-        known.append(population._in_flight[-1].individuals[0].memory)
+        population.fill_slots()
+        known.append(population.in_flight[-1].individuals[0].memory)
         population.iterate()
     population.close()
     counts = [0.0 if memory is None else memory["moments"]["0"]["count"] for memory in known]
@@ -159,8 +159,8 @@ def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: 
     while not population.evolver.generation:
         population.iterate()
     parents = {one.individual.id: one.individual for one in population.evolver.population}
-    population._fill_slots()
-    for child in population._in_flight[0].individuals:
+    population.fill_slots()
+    for child in population.in_flight[0].individuals:
         memory, parent = child.memory, parents[child.parents[0]].memory
         assert memory is not None and parent is not None
         assert memory["learner"]["moments"]["0"]["count"] == parent["learner"]["moments"]["0"]["count"] > 0
@@ -174,8 +174,8 @@ def test_a_learner_around_a_centre_goes_on_with_the_statistics_of_the_best(evolv
     while not population.evolver.generation:
         population.iterate()
     best = max(population.evolver.population, key=lambda one: one.objectives[0]).individual.memory
-    population._fill_slots()
-    (task, *_) = population._in_flight
+    population.fill_slots()
+    (task, *_) = population.in_flight
     population.close()
     assert best is not None and best["steps"] > 0
     for child in task.individuals:

@@ -1,0 +1,192 @@
+"""What the loops of a population share: requests in flight, counters, failures, the journal of a replay, checkpoints.
+
+In `evorl.population.loop` individuals are evaluated independently of each other, in `evorl.population.critic_loop` they
+share a critic.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from evorl.cluster.core import Future, Group, stoppable
+from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
+from evorl.ec.space import Space
+from evorl.mdp.core import WorldError
+from evorl.population.journal import Entry, Journal
+from evorl.population.old_states import in_present_form
+from evorl.population.results import top_rows
+from evorl.rl.core import Metrics
+from evorl.training.experiment import Experiment
+from evorl.training.session import Progress
+from evorl.util.types import StateDict
+
+log = logging.getLogger("evorl")
+
+HOPELESS = 1000
+"""Failed evaluations in a row after which a run ends. Evaluations that fail at once would never use up the budget."""
+
+
+class Request(Protocol):
+    """What was sent to a worker and is not answered yet."""
+
+    @property
+    def individuals(self) -> Sequence[Individual]: ...
+
+    @property
+    def future(self) -> Future: ...
+
+
+R = TypeVar("R", bound=Request)
+
+
+class PopulationLoop(ABC, Generic[R]):
+    """An evolver, its requests in flight and the counters."""
+
+    counters: ClassVar[tuple[str, ...]] = ("steps", "evaluations", "failed", "failures_in_a_row")
+    """Names of the counters, which a checkpoint holds."""
+
+    evolution: Evolution
+    evolver: Evolver
+    space: Space
+    objective_names: Sequence[str]
+    group: Group
+
+    def __init__(self, experiment: Experiment, evolution: Evolution, order: Sequence[Entry]) -> None:
+        """``order``: the journal of a run to repeat."""
+        self.experiment, self.evolution = experiment, evolution
+        self.steps = self.evaluations = self.failed = 0
+        self.failures_in_a_row = 0  # failed evaluations since the last successful one
+        self.best: tuple[float, int] | None = None  # the highest fitness so far, and its step
+        self.journal = Journal(order)
+        self.in_flight: list[R] = []
+        self._open = ExitStack()  # what `close` closes
+        self._open.callback(experiment.mdp.close)
+
+    def close(self) -> None:
+        self._open.close()
+
+    # -------------------------------------------------------------- the loop
+
+    def iterate(self) -> Progress:
+        """Take one answer and tell the evolver."""
+        self.fill_slots()
+        if not self.in_flight:
+            raise RuntimeError("the evolver waits for evaluations, and none is in flight")
+        with stoppable():  # requests in flight are in the checkpoint, and are sent again
+            request = self._next()
+            answer = self._answer(request)
+        self.in_flight.remove(request)
+        progress = self._finish(request, answer)
+        self.journal.add(progress.jobs or progress.evaluated)
+        return progress
+
+    @abstractmethod
+    def fill_slots(self) -> None:
+        """Ask and send until all slots are in use or the evolver waits for evaluations."""
+
+    def _next(self) -> R:
+        """Return the request whose answer is taken next: by the journal, in a fixed order, or the first to arrive."""
+        request = self.journal.next_of(self.in_flight) or self._next_in_order()
+        if request is not None:
+            return request
+        ready = self.group.first([request.future for request in self.in_flight])
+        return next(request for request in self.in_flight if request.future is ready)
+
+    @abstractmethod
+    def _next_in_order(self) -> R | None:
+        """Return the request whose answer is next whatever arrives first; None if the first to arrive is."""
+
+    @abstractmethod
+    def _answer(self, request: R) -> Any:
+        """Wait for the answer to a request."""
+
+    @abstractmethod
+    def _finish(self, request: R, answer: Any) -> Progress:
+        """Learn from an answer."""
+
+    @property
+    def due(self) -> bool:
+        """Whether a replay still has lines to repeat that add no environment step."""
+        entry = self.journal.next
+        return entry is not None and entry.step <= self.steps
+
+    @property
+    def ended(self) -> bool:
+        """Whether a replay has no line left."""
+        return self.journal.ended(self.experiment.budget.steps)
+
+    # -------------------------------------------------------------- what is counted
+
+    def _count_failures(self, evaluated: Sequence[tuple[Evaluation, str]]) -> None:
+        """Count the evaluations that failed; each has a reason, else "". Raises `WorldError` if there is no hope."""
+        failed = [(evaluation.individual.id, reason) for evaluation, reason in evaluated if reason]
+        for number, reason in failed:
+            log.warning("individual %d failed and has no fitness: %s", number, reason)
+        self.failed += len(failed)
+        self.failures_in_a_row = self.failures_in_a_row + len(failed) if len(failed) == len(evaluated) else 0
+        if failed and not self.any_fitness and self.failed >= self.evolution.population:
+            raise WorldError(f"every individual so far failed; the last one: {failed[-1][1]}")
+        if self.failures_in_a_row >= max(HOPELESS, self.evolution.population):
+            raise WorldError(f"the last {self.failures_in_a_row} individuals all failed; the last one: {failed[-1][1]}")
+
+    @property
+    @abstractmethod
+    def any_fitness(self) -> bool:
+        """Whether any individual so far has a fitness."""
+
+    def _note_fitness(self, fitness: float) -> None:
+        if self.best is None or fitness > self.best[0]:
+            self.best = (fitness, self.steps)
+
+    def _counts(self) -> Metrics:
+        return {
+            "population/evaluations": self.evaluations, "population/failed": self.failed,
+            "population/generation": self.evolver.generation, **self.group.counters(),
+        }  # fmt: skip
+
+    @property
+    def births(self) -> int:
+        """What an individual's ``birth`` counts, at present."""
+        return self.evaluations
+
+    def top_individuals(self) -> list[dict[str, Any]]:
+        """Return the best individuals of the present population as table rows."""
+        return top_rows(self.evolver.population, self.space, self.objective_names, self.births)
+
+    # -------------------------------------------------------------- checkpoints
+
+    def state_dict(self) -> StateDict:
+        return {
+            **{name: getattr(self, name) for name in self.counters},
+            "journal_lines": self.journal.lines,
+            "best": None if self.best is None else list(self.best),
+            "evolver": self.evolver.state_dict(),
+            "in_flight": {str(n): self._packed(request) for n, request in enumerate(self.in_flight)},
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        state = in_present_form(state)
+        for name in self.counters:
+            setattr(self, name, state[name])
+        self.journal.lines = state["journal_lines"]
+        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.evolver.load_state_dict(state["evolver"])
+        self._load_rest(state)
+        packed = state["in_flight"]
+        self.in_flight = [self._sent_again(packed[str(n)]) for n in range(len(packed))]
+
+    @abstractmethod
+    def _load_rest(self, state: StateDict) -> None:
+        """Load what a loop adds to the state."""
+
+    @abstractmethod
+    def _packed(self, request: R) -> StateDict:
+        """What a checkpoint holds of a request in flight."""
+
+    @abstractmethod
+    def _sent_again(self, packed: StateDict) -> R:
+        """Send a request that a checkpoint holds."""
