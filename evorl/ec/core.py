@@ -173,6 +173,11 @@ class Evolution(ABC):
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A new evolver with these hyper-parameters."""
 
+    @property
+    def objective_names(self) -> tuple[str, ...]:
+        """Names of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
+        return tuple(objective_name(term) for term in self.objectives)
+
     def wanted(self, space: Space) -> dict[str, str]:
         """The results of a world that it uses, each with the config key that names it."""
         return {name: "objectives" for one in self.objectives for name in objective_weights(one)}

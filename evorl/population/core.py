@@ -10,12 +10,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from evorl.cluster.core import Future, Group, stoppable
-from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
+from evorl.cluster.core import Group, stoppable
+from evorl.ec.core import Evaluation, Evolution, Evolver
 from evorl.ec.space import Space
 from evorl.mdp.core import WorldError
+from evorl.population.critic_jobs import Job
+from evorl.population.dispatch import Task
 from evorl.population.journal import Entry, Journal
 from evorl.population.old_states import in_present_form
 from evorl.population.results import top_rows
@@ -30,20 +32,11 @@ HOPELESS = 1000
 """Failed evaluations in a row after which a run ends. Evaluations that fail at once would never use up the budget."""
 
 
-class Request(Protocol):
-    """What was sent to a worker and is not answered yet."""
-
-    @property
-    def individuals(self) -> Sequence[Individual]: ...
-
-    @property
-    def future(self) -> Future: ...
+Request = TypeVar("Request", Task, Job)
+"""What was sent to a worker."""
 
 
-R = TypeVar("R", bound=Request)
-
-
-class PopulationLoop(ABC, Generic[R]):
+class PopulationLoop(ABC, Generic[Request]):
     """An evolver, its requests in flight and the counters."""
 
     counters: ClassVar[tuple[str, ...]] = ("steps", "evaluations", "failed", "failures_in_a_row")
@@ -62,7 +55,7 @@ class PopulationLoop(ABC, Generic[R]):
         self.failures_in_a_row = 0  # failed evaluations since the last successful one
         self.best: tuple[float, int] | None = None  # the highest fitness so far, and its step
         self.journal = Journal(order)
-        self.in_flight: list[R] = []
+        self.in_flight: list[Request] = []
         self._open = ExitStack()  # what `close` closes
         self._open.callback(experiment.mdp.close)
 
@@ -88,7 +81,7 @@ class PopulationLoop(ABC, Generic[R]):
     def fill_slots(self) -> None:
         """Ask and send until all slots are in use or the evolver waits for evaluations."""
 
-    def _next(self) -> R:
+    def _next(self) -> Request:
         """Return the request whose answer is taken next: by the journal, in a fixed order, or the first to arrive."""
         request = self.journal.next_of(self.in_flight) or self._next_in_order()
         if request is not None:
@@ -97,15 +90,15 @@ class PopulationLoop(ABC, Generic[R]):
         return next(request for request in self.in_flight if request.future is ready)
 
     @abstractmethod
-    def _next_in_order(self) -> R | None:
+    def _next_in_order(self) -> Request | None:
         """Return the request whose answer is next whatever arrives first; None if the first to arrive is."""
 
-    @abstractmethod
-    def _answer(self, request: R) -> Any:
+    def _answer(self, request: Request) -> Any:
         """Wait for the answer to a request."""
+        return request.future.result()
 
     @abstractmethod
-    def _finish(self, request: R, answer: Any) -> Progress:
+    def _finish(self, request: Request, answer: Any) -> Progress:
         """Learn from an answer."""
 
     @property
@@ -184,9 +177,9 @@ class PopulationLoop(ABC, Generic[R]):
         """Load what a loop adds to the state."""
 
     @abstractmethod
-    def _packed(self, request: R) -> StateDict:
+    def _packed(self, request: Request) -> StateDict:
         """What a checkpoint holds of a request in flight."""
 
     @abstractmethod
-    def _sent_again(self, packed: StateDict) -> R:
+    def _sent_again(self, packed: StateDict) -> Request:
         """Send a request that a checkpoint holds."""

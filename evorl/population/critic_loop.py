@@ -43,7 +43,7 @@ from evorl.population.critic_jobs import (
 from evorl.population.critic_records import WorkClock, distribution_metrics
 from evorl.population.critics import Critics
 from evorl.population.journal import JobEntry
-from evorl.population.results import check_results, errors_under_ec, objective_names, population_row, to_evaluation
+from evorl.population.results import check_results, errors_under_ec, population_row, to_evaluation
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite
@@ -78,7 +78,7 @@ class CriticPopulation(PopulationLoop[Job]):
         check_replay(experiment, self.spec)
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)
-        self.objective_names = objective_names(evolution)
+        self.objective_names = evolution.objective_names
         self.slots = evolution.slots or evolution.population
         self.beside = evolution.follows_arrival
         self.critic_worker = evolution.critic_worker or CriticWorker()
@@ -239,10 +239,6 @@ class CriticPopulation(PopulationLoop[Job]):
         return None
 
     # -------------------------------------------------------------- answers
-
-    def _answer(self, job: Job) -> dict[str, Any]:
-        answer: dict[str, Any] = job.future.result()
-        return answer
 
     def _finish(self, job: Job, answer: dict[str, Any]) -> Progress:
         before = self.steps

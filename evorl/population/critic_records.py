@@ -16,27 +16,6 @@ from evorl.rl.core import Metrics
 from evorl.util.types import StateDict
 
 
-def job_rows(
-    job: Job, worked: Sequence[Worked], worker: int, began: float, step: int, rows: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Lines of jobs.jsonl, one for each individual of a job, or one for a critic.
-
-    They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
-    population.jsonl says of the individuals.
-    """
-    steps = job.task.gradient_steps * (len(job.task.targets) if isinstance(job.task, CriticSteps) else 1)
-    ended = rows or [{"id": None, "step": step, "objectives": None}]
-    return [
-        {
-            "job": job.number, "kind": job.kind, "individual": row["id"],
-            "critic": job.version if job.reads else None, "length": job.task.length if job.reads else None,
-            "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
-            **{name: round(getattr(one, name) - began, 3) for name in ("began", "trained", "ended")},
-        }
-        for one, row in zip(worked, ended, strict=True)
-    ]  # fmt: skip
-
-
 def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
     """Norms of the distribution; the trained share and the mean fitness of the population that it was made of."""
     metrics: Metrics = {
@@ -114,12 +93,27 @@ class WorkClock:
     def lines(
         self, job: Job, worked: Sequence[Worked], step: int, rows: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Return the lines of a job whose answer has just come (`job_rows`), and count its seconds."""
-        now = time.monotonic()
+        """Return the lines of a job whose answer has just come, one for each individual, or one for a critic.
+
+        They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
+        population.jsonl says of the individuals.
+        """
+        now, task = time.monotonic(), job.task
         for part in worked:
             self.seconds.add(job.kind, part)
         worker = self._workers.setdefault(worked[0].worker, len(self._workers))
-        return job_rows(job, self._clocks.here(worked, now), worker, self.began, step, rows)
+        steps = task.gradient_steps * (len(task.targets) if isinstance(task, CriticSteps) else 1)
+        return [
+            {
+                "job": job.number, "kind": job.kind, "individual": row["id"],
+                "critic": job.version if job.reads else None, "length": task.length if job.reads else None,
+                "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
+                **{name: round(getattr(part, name) - self.began, 3) for name in ("began", "trained", "ended")},
+            }
+            for part, row in zip(
+                self._clocks.here(worked, now), rows or [{"id": None, "step": step, "objectives": None}], strict=True
+            )
+        ]  # fmt: skip
 
     def state_dict(self) -> StateDict:
         return {"time": time.monotonic() - self.began, **self.seconds.seconds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,9 +44,6 @@ class Critics:
 
     def __len__(self) -> int:
         return len(self.chains)
-
-    def __iter__(self) -> Iterator[Critic]:
-        return iter(self.chains)
 
     @property
     def gradient_steps(self) -> int:

@@ -10,8 +10,9 @@ the number of parameters.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,31 +36,29 @@ class Task(NamedTuple):
     future: Future
 
 
-class Dispatcher(Protocol):
+class Dispatcher(ABC):
     """Sends individuals to a group of evaluators and receives their results."""
 
+    @abstractmethod
     def send(self, individuals: list[Individual]) -> Task:
         """Send individuals to the next free worker, which evaluates them together."""
-        ...
 
+    @abstractmethod
     def answers(self, task: Task) -> TaskResult:
         """Wait for the results of a task and return them."""
-        ...
-
-    def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        """Note the evaluations that the evolver receives next."""
-        ...
 
     def whole(self, individual: Individual) -> Individual:
         """Return an individual that was just evaluated, with its weights."""
-        ...
+        return individual
 
-    def resumed(self) -> None:
+    def tell(self, evaluations: Sequence[Evaluation]) -> None:  # noqa: B027 (for workers that follow the search)
+        """Note the evaluations that the evolver receives next."""
+
+    def resumed(self) -> None:  # noqa: B027 (likewise)
         """Continue after the evolver was restored from a checkpoint."""
-        ...
 
 
-class WeightDispatcher:
+class WeightDispatcher(Dispatcher):
     """Sends individuals with their weights; ``centre`` rebuilds the weights of individuals saved as seeds."""
 
     def __init__(self, group: Group, centre: Seeded | None, population: int) -> None:
@@ -73,17 +72,8 @@ class WeightDispatcher:
     def answers(self, task: Task) -> TaskResult:
         return TaskResult(*task.future.result())
 
-    def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        """Do nothing: weights are sent with every individual."""
 
-    def whole(self, individual: Individual) -> Individual:
-        return individual
-
-    def resumed(self) -> None:
-        """Do nothing: workers hold no state of the search."""
-
-
-class SeedDispatcher:
+class SeedDispatcher(Dispatcher):
     """Sends individuals as indices; the parameters of ``search`` are those of the present generation."""
 
     def __init__(self, group: Group, search: Seeding, population: int) -> None:

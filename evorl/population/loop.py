@@ -91,18 +91,16 @@ class Population(PopulationLoop[Task]):
         """Choose how individuals are sent: as seeds if the evolver allows it and workers are other processes."""
         e, evolution = self.experiment, self.evolution
         spawn = partial(e.cluster.spawn, size=self.tasks, plain=(BadRequest, Mismatch, WorldError))
-        travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
-        if not travels or evolution.asynchronous or e.cluster.in_process:
+        plays = evolution.lifetime == "play" and self.plan.learner is not None
+        search = self.evolver if plays and isinstance(self.evolver, Seeding) else None
+        if search is None or evolution.asynchronous or e.cluster.in_process:
             self.group = spawn(self.plan.make)
-            centre = self.evolver.centre if travels and isinstance(self.evolver, Seeding) else None
-            return WeightDispatcher(self.group, centre, evolution.population)
-        assert isinstance(self.evolver, Seeding)
-        self.evolver.whole = False
+            return WeightDispatcher(self.group, None if search is None else search.centre, evolution.population)
+        search.whole = False
         make = partial(SeedFollower, self.plan.make, partial(evolution.centre, self.space, e.seed))
-        self.group = spawn(
-            make, size=min(self.tasks, e.cluster.workers)
-        )  # one member per process, which keeps the parameters
-        return SeedDispatcher(self.group, self.evolver, evolution.population)
+        # one member in each process, which keeps the parameters
+        self.group = spawn(make, size=min(self.tasks, e.cluster.workers))
+        return SeedDispatcher(self.group, search, evolution.population)
 
     @property
     def leader(self) -> Evaluation | None:

@@ -25,7 +25,6 @@ from evorl.population.results import (
     TaskResult,
     failed_result,
     fitness_episodes,
-    objective_names,
     result_of_episodes,
     with_seconds,
 )
@@ -80,7 +79,7 @@ def play_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalua
 
     moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
     make = partial(PlayEvaluator, experiment, evolution, found, together)
-    return EvaluationPlan(space, make, together, learner, objective_names(evolution), begin, moments)
+    return EvaluationPlan(space, make, together, learner, evolution.objective_names, begin, moments)
 
 
 class PlayEvaluator:

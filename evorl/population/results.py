@@ -16,7 +16,6 @@ from evorl.ec.core import (
     Evolution,
     Individual,
     Objective,
-    objective_name,
     objective_weights,
     objectives,
     unknown_result,
@@ -103,11 +102,6 @@ def numbers_of_episodes(episodes: Sequence[Episode], sides: int) -> tuple[dict[s
     result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
     result.setdefault("fitness", result["return"])
     return result, int(sum(one.length for one in episodes[::sides]))  # an advance of a game counts once for all sides
-
-
-def objective_names(evolution: Evolution) -> tuple[str, ...]:
-    """Return the objectives' names, such as ``fitness`` and ``fitness+0.5*lazy``."""
-    return tuple(objective_name(term) for term in evolution.objectives)
 
 
 def objective_value(term: Objective, result: Mapping[str, Array], key: str = "ec.objectives") -> float:

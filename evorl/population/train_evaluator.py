@@ -25,7 +25,6 @@ from evorl.population.results import (
     TaskResult,
     failed_result,
     fitness_episodes,
-    objective_names,
     result_of_episodes,
     with_seconds,
 )
@@ -69,7 +68,7 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
     make = partial(TrainEvaluator, experiment, evolution, found)
     check = partial(experiment.rl.check_memory, world, evolution.train_steps)
     return EvaluationPlan(
-        space, make, evolution.together or 1, learner, objective_names(evolution), begin, check_memory=check
+        space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
     )
 
 

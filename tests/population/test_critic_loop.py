@@ -280,7 +280,7 @@ def test_further_critics_begin_with_weights_of_their_own() -> None:
         experiment = experiment_of(*words, f"seed={seed}")
         population = CriticPopulation(experiment, experiment.ec)
         try:
-            return [one.state["q"] for one in population.critics]
+            return [one.state["q"] for one in population.critics.chains]
         finally:
             population.close()
 
