@@ -1,4 +1,4 @@
-"""The loop of an evolution with a shared critic: give out jobs, append what was played, tell the evolver.
+"""The loop of an evolution with a shared critic: send jobs, append what was played, tell the evolver.
 
 Three kinds of jobs run side by side (`evorl.population.critic_jobs`): individuals, which may be trained before they
 play, evaluations of the mean, and steps of the critic. This process alone appends to the replay, in the order of
@@ -13,6 +13,7 @@ telling. The algorithms differ only in the job that goes next:
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -83,7 +84,8 @@ class CriticPopulation(PopulationLoop[Job]):
         self.beside = evolution.follows_arrival
         self.critic_worker = evolution.critic_worker or CriticWorker()
         self.uncounted = 0  # environment steps of evaluations of the mean
-        self.jobs = self.trained = self.warm_up_episodes = 0  # jobs and individuals to train sent; proposed
+        self.jobs = self.trained = 0  # jobs, and individuals to train, that were sent
+        self.warm_up_episodes = 0  # that were proposed
         self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.metrics: Metrics = {}  # since the last row
@@ -241,13 +243,13 @@ class CriticPopulation(PopulationLoop[Job]):
     # -------------------------------------------------------------- answers
 
     def _finish(self, job: Job, answer: dict[str, Any]) -> Progress:
-        before = self.steps
+        arrived, before = time.monotonic(), self.steps
         if job.kind == CRITIC:
             self._finish_critic(job, answer)
         lives = zip(job.individuals, answer.get("lives", ()), strict=True)
         rows = [self._finish_individual(job.kind, *life) for life in lives]
         self.metrics |= answer["metrics"]
-        lines = self.clock.lines(job, [Worked(*part) for part in answer["worked"]], self.steps, rows)
+        lines = self.clock.lines(job, [Worked(*part) for part in answer["worked"]], arrived, self.steps, rows)
         metrics: Metrics = {}
         if self.steps > before:
             metrics, self.metrics = {**self.metrics, **self._metrics()}, {}

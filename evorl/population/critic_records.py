@@ -23,11 +23,11 @@ def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
         "population/variance_norm": float(np.linalg.norm(evolver.variance)),
     }
     if evolver.population:
-        trained = [one.individual.role == TRAINED for one in evolver.population]
+        trained = [evaluation.individual.role == TRAINED for evaluation in evolver.population]
         metrics["population/trained_share"] = sum(trained) / len(trained)
-        worth = np.array([one.objectives[0] for one in evolver.population])
-        if np.isfinite(worth).any():
-            metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
+        fitness = np.array([evaluation.objectives[0] for evaluation in evolver.population])
+        if np.isfinite(fitness).any():
+            metrics["population/mean"] = float(fitness[np.isfinite(fitness)].mean())
     return metrics
 
 
@@ -37,8 +37,8 @@ class Clocks:
     def __init__(self) -> None:
         self._behind: dict[str, float] = {}  # seconds by which the clock of a host is behind this one, by boot
 
-    def here(self, worked: Sequence[Worked], now: float) -> list[Worked]:
-        """Return what was worked for one answer, which came ``now``, in seconds of this host's clock.
+    def here(self, worked: Sequence[Worked], arrived: float) -> list[Worked]:
+        """Return what was worked for an answer that ``arrived`` at this time, in seconds of this host's clock.
 
         Clocks of another host are taken to be as far behind as its fastest answer shows, so its jobs are dated too late
         by the time that this answer was on its way. All processes of one host have the same clock.
@@ -46,10 +46,10 @@ class Clocks:
         boot = worked[-1].host.partition(" ")[0]
         if boot == host_id().partition(" ")[0]:
             return [*worked]
-        behind = self._behind[boot] = min(self._behind.get(boot, math.inf), now - worked[-1].ended)
+        behind = self._behind[boot] = min(self._behind.get(boot, math.inf), arrived - worked[-1].ended)
         return [
-            Worked(one.process, one.began + behind, one.trained + behind, one.ended + behind, one.host)
-            for one in worked
+            Worked(part.process, part.began + behind, part.trained + behind, part.ended + behind, part.host)
+            for part in worked
         ]
 
 
@@ -91,14 +91,14 @@ class WorkClock:
         self._workers: dict[tuple[str, int], int] = {}  # numbers by host and process
 
     def lines(
-        self, job: Job, worked: Sequence[Worked], step: int, rows: Sequence[dict[str, Any]]
+        self, job: Job, worked: Sequence[Worked], arrived: float, step: int, rows: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Return the lines of a job whose answer has just come, one for each individual, or one for a critic.
+        """Return the lines of a job, one for each individual, or one for a critic.
 
-        They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
-        population.jsonl says of the individuals.
+        They are the journal of a run, and what its workers did. Times are seconds since the run began. ``arrived`` is
+        the time of the answer, and ``rows`` what population.jsonl says of the individuals.
         """
-        now, task = time.monotonic(), job.task
+        task, rows = job.task, rows or [{"id": None, "step": step, "objectives": None}]
         for part in worked:
             self.seconds.add(job.kind, part)
         worker = self._workers.setdefault(worked[0].worker, len(self._workers))
@@ -110,9 +110,7 @@ class WorkClock:
                 "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
                 **{name: round(getattr(part, name) - self.began, 3) for name in ("began", "trained", "ended")},
             }
-            for part, row in zip(
-                self._clocks.here(worked, now), rows or [{"id": None, "step": step, "objectives": None}], strict=True
-            )
+            for part, row in zip(self._clocks.here(worked, arrived), rows, strict=True)
         ]  # fmt: skip
 
     def state_dict(self) -> StateDict:
