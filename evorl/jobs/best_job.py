@@ -102,7 +102,7 @@ def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: in
     Raises KeyError for an objective that episodes do not have.
     """
     from evorl.mdp.core import WorldError
-    from evorl.population.play_evaluator import play_keyed_episodes
+    from evorl.population.episodes import play_keyed_episodes
     from evorl.population.results import numbers_of_episodes
     from evorl.rl.core import NotFinite
     from evorl.rl.evaluation import in_whole_games

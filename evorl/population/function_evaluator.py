@@ -13,11 +13,7 @@ from evorl.ec.space import Space
 from evorl.mdp.core import StateDict
 from evorl.mdp.problem import Problem
 from evorl.population.evaluation_plan import EvaluationPlan
-from evorl.population.results import (
-    IndividualResult,
-    TaskResult,
-    with_seconds,
-)
+from evorl.population.results import IndividualResult, TaskResult, with_seconds
 
 Array = NDArray[Any]
 

@@ -18,17 +18,11 @@ from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict, World
 from evorl.nets.statistics import Moments
+from evorl.population.episodes import SLOTS, fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
-from evorl.population.results import (
-    IndividualResult,
-    TaskResult,
-    failed_result,
-    fitness_episodes,
-    result_of_episodes,
-    with_seconds,
-)
-from evorl.rl.core import Acting, Episode, Learner, NotFinite
+from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
+from evorl.rl.core import Learner, NotFinite
 from evorl.rl.evaluation import (
     EvaluationNoise,
     episodes_in_order,
@@ -41,11 +35,9 @@ from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
 from evorl.training.train import spec
-from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
 Array = NDArray[Any]
-SLOTS = 256  # approximate episodes at once in a task; a constant, since it decides the last bits
 TASKS = 4  # tasks that the slots are divided into if ec.together is null
 
 
@@ -176,16 +168,3 @@ def _capped_world(world: World, one: Individual) -> World:
     """Return the world with the individual's cap on episode lengths, if it has one."""
     cap = (one.memory or {}).get("cap")
     return world if cap is None else world.capped(cap)
-
-
-def play_keyed_episodes(
-    world: World, learner: Acting, keys: seeds.Episodes, episodes: int, max_steps: int
-) -> list[Episode]:
-    """Play the episodes with these keys, in whole games, with the deterministic policy. Raises `NotFinite`."""
-    width = in_whole_games(world, min(episodes, SLOTS))
-    arena = limited_arena(world, width, keys, max_steps)
-    try:
-        noise = EvaluationNoise(arena, 0, deterministic=True)
-        return episodes_in_order(play_slots(arena, learner, noise, episodes_per_slot(episodes, width)), episodes)
-    finally:
-        arena.close()

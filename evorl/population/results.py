@@ -27,7 +27,6 @@ from evorl.mdp.random_play import result_names
 from evorl.ops.pareto import best
 from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Episode
-from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
@@ -73,14 +72,6 @@ def with_seconds(
     answers = evaluate(individuals)
     share = (time.monotonic() - began) / len(answers)
     return [one._replace(seconds=share) for one in answers]
-
-
-def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]) -> seeds.Episodes:
-    """Return the keys of ``width`` games per individual: common to all, or own ones (``ec.seeds``)."""
-    common = evolution.seeds == "common"
-    return seeds.Grouped(seed, evaluation=True, width=width, groups=tuple(
-        "fitness" if common else f"fitness {number}" for number in ids
-    ))  # fmt: skip
 
 
 def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> IndividualResult:

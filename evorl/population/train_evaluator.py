@@ -17,19 +17,11 @@ from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict
 from evorl.nets.flat import Layout
+from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
-from evorl.population.play_evaluator import SLOTS, play_keyed_episodes
-from evorl.population.results import (
-    IndividualResult,
-    TaskResult,
-    failed_result,
-    fitness_episodes,
-    result_of_episodes,
-    with_seconds,
-)
-from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
-from evorl.rl.evaluation import in_whole_games
+from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
+from evorl.rl.core import Learner, NotFinite, inherited, optimizers
 from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec
 from evorl.util import seed as seeds
@@ -110,7 +102,7 @@ class TrainEvaluator:
         while run.steps < began + e.train_steps:
             heartbeat()
             run.iterate()
-        episodes = _play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, one.id)
+        episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
@@ -142,14 +134,3 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
     if "policy_target" in state and "policy_target" not in known:
         state["policy_target"] = policy
     learner.load_state_dict(state)
-
-
-def _play_fitness_episodes(
-    experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
-) -> list[Episode]:
-    world = experiment.mdp.evaluation_world()
-    width = in_whole_games(world, min(evolution.episodes, SLOTS))
-    keys = fitness_episodes(seed, evolution, width // world.sides, [number])
-    return play_keyed_episodes(
-        world, learner, keys, in_whole_games(world, evolution.episodes), experiment.eval.max_steps
-    )

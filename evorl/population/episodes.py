@@ -1,0 +1,52 @@
+"""Plays the episodes that individuals are judged by: those of their fitness, and those that select the best of them."""
+
+from __future__ import annotations
+
+from evorl.ec.core import Evolution, IndependentEvolution
+from evorl.mdp.core import World
+from evorl.rl.core import Acting, Episode
+from evorl.rl.evaluation import (
+    EvaluationNoise,
+    episodes_in_order,
+    episodes_per_slot,
+    in_whole_games,
+    limited_arena,
+    play_slots,
+)
+from evorl.training.experiment import Experiment
+from evorl.util import seed as seeds
+
+SLOTS = 256  # approximate episodes at once; a constant, since it decides the last bits
+
+
+def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]) -> seeds.Episodes:
+    """Return the keys of ``width`` games per individual: common to all, or own ones (``ec.seeds``)."""
+    common = evolution.seeds == "common"
+    return seeds.Grouped(seed, evaluation=True, width=width, groups=tuple(
+        "fitness" if common else f"fitness {number}" for number in ids
+    ))  # fmt: skip
+
+
+def play_keyed_episodes(
+    world: World, learner: Acting, keys: seeds.Episodes, episodes: int, max_steps: int
+) -> list[Episode]:
+    """Play the episodes with these keys, in whole games, with the deterministic policy. Raises `NotFinite`."""
+    width = in_whole_games(world, min(episodes, SLOTS))
+    arena = limited_arena(world, width, keys, max_steps)
+    try:
+        noise = EvaluationNoise(arena, 0, deterministic=True)
+        return episodes_in_order(play_slots(arena, learner, noise, episodes_per_slot(episodes, width)), episodes)
+    finally:
+        arena.close()
+
+
+def play_fitness_episodes(
+    experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
+) -> list[Episode]:
+    """Play the episodes that give individual ``number`` its fitness. Raises `NotFinite`."""
+    world = experiment.mdp.evaluation_world()
+    width = in_whole_games(world, min(evolution.episodes, SLOTS))
+    keys = fitness_episodes(seed, evolution, width // world.sides, [number])
+    return play_keyed_episodes(
+        world, learner, keys, in_whole_games(world, evolution.episodes), experiment.eval.max_steps
+    )
