@@ -74,7 +74,8 @@ speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more t
 	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
-picture: ## draw docs/architecture.svg from docs/architecture.dot
+picture: $(VENV)/.core ## draw docs/architecture.svg from docs/architecture.dot, and the states of a worker in docs/workers.md
+	@$(PY) scripts/worker_states.py
 	@command -v dot > /dev/null || { echo "dot is missing: install Graphviz (on Debian and Ubuntu: apt install graphviz)" >&2; exit 1; }
 	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 

@@ -73,7 +73,7 @@ def called(words: str) -> Iterator[tuple[Any, Callable[[], object]]]:
 
 
 def workers(group: Any) -> list[int]:
-    return [handle.reader.pid for handle in group.pool.handles]
+    return [handle.process.reader.pid for handle in group.pool.handles]
 
 
 def supervisor(group: Any) -> list[int]:

@@ -35,7 +35,8 @@ from ours import experiment
 from replay import BATCH, SPEC, fragment
 
 from evorl.cluster.transport.wire import Header, Kind
-from evorl.cluster.workers.pool import WorkerPool
+from evorl.cluster.workers.inbox import Inbox
+from evorl.cluster.workers.sender import Sender
 from evorl.ec.shared_critic import TRAINED
 from evorl.population.critic_jobs import CRITIC
 from evorl.population.critic_loop import CriticPopulation
@@ -79,11 +80,10 @@ class Traffic:
 @contextmanager
 def watched() -> Iterator[Traffic]:
     """Count what the driver of a group sends and receives."""
-    send, assign, handled, found = WorkerPool._send, WorkerPool.assign, WorkerPool._handle_message, Traffic()
-    tell = WorkerPool._send_to_receiver
+    send, tell, assign, handled, found = Sender.send, Sender._send_to_receiver, Sender.assign, Inbox._handle, Traffic()
 
     def sends(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any, place: bytes = b"") -> None:
-        crosses = payload.size if handle.host != self.launcher.host or payload.block is None else 0
+        crosses = payload.size if not self.is_near(handle) or payload.block is None else 0
         found.bytes["others"] += len(payload.body) + crosses
         send(self, handle, kind, envelope, payload, place)
 
@@ -92,7 +92,7 @@ def watched() -> Iterator[Traffic]:
         tell(self, handle, kind, envelope, payload)
 
     def assigns(self: Any, handle: Any, calls: Any) -> None:
-        found.sent[handle.pid].append(time.time())
+        found.sent[handle.process.pid].append(time.time())
         assign(self, handle, calls)
 
     def handles(self: Any, identity: bytes, frames: list[bytes]) -> None:
@@ -100,7 +100,8 @@ def watched() -> Iterator[Traffic]:
             found.bytes["others"] += sum(map(len, frames))
         handled(self, identity, frames)
 
-    with patch.multiple(WorkerPool, _send=sends, _send_to_receiver=tells, assign=assigns, _handle_message=handles):
+    sending = patch.multiple(Sender, send=sends, _send_to_receiver=tells, assign=assigns)
+    with sending, patch.object(Inbox, "_handle", handles):
         yield found
 
 

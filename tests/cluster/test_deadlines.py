@@ -30,7 +30,7 @@ def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None
     try:
         stream = group.gather("fragment", 10)
         next(stream)
-        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        os.kill(group.pool.handles[0].process.pid, signal.SIGKILL)
         while not group.pool.replaced:
             next(stream)
         for _ in range(20):  # about four on an idle machine
@@ -48,7 +48,7 @@ def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None
 def test_a_call_longer_than_the_deadline_goes_on_while_it_says_so() -> None:
     group: Any = Processes(workers=1, deadline_s=DEADLINE_S).spawn(toys.Counter, 1)
     try:
-        assert group.any("work", 3 * DEADLINE_S).result() == group.pool.handles[0].pid
+        assert group.any("work", 3 * DEADLINE_S).result() == group.pool.handles[0].process.pid
         assert group.pool.replaced == 0
         with pytest.raises(MemberLost):
             group.any("drowse", 3 * DEADLINE_S).result()
@@ -66,15 +66,15 @@ class NoNames(dict[bytes, Any]):
 def test_a_worker_that_never_sends_hello_is_replaced() -> None:
     group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(toys.Counter, 2)
     try:
-        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        os.kill(group.pool.handles[0].process.pid, signal.SIGKILL)
         while not group.pool.replaced:
             group.poll(0.01)
         handle = group.pool.handles[0]
-        group.pool._by_name = NoNames(group.pool._by_name)
+        group.pool.inbox._by_name = NoNames(group.pool.inbox._by_name)
         while group.pool.replaced < 2:
             assert not handle.host
             group.poll(0.01)
-        group.pool._by_name = dict(group.pool._by_name)
+        group.pool.inbox._by_name = dict(group.pool.inbox._by_name)
         assert [answer[0] for answer in group.all("add", 1)] == [0, 1]
     finally:
         group.close()

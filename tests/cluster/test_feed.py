@@ -24,8 +24,8 @@ from evorl.cluster.transport.connection import Connection, Payload, receiver_nam
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.cluster.transport.wire import Kind, ProtocolError
 from evorl.cluster.workers import host_tree
+from evorl.cluster.workers.calls import Call
 from evorl.cluster.workers.feeder import Feeder
-from evorl.cluster.workers.handle import Call
 
 HOSTS = ("a", "b", "c", "d", "e", "f")
 ROOM = 1_000_000  # numbers
@@ -151,7 +151,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def keeper_of(group: Group, host: str) -> Any:
-    return worker_pool(group).feeder._copies[host].keeper
+    return worker_pool(group).sender.feeder._copies[host].keeper
 
 
 @pytest.mark.usefixtures("long_timeout")
@@ -159,16 +159,16 @@ def test_each_host_gets_one_copy_of_what_is_new(spawn: Callable[..., tuple[Group
     group, log = spawn()
     pool = worker_pool(group)
     assert group.all("echo", 1) == [1] * 12  # nothing to follow yet
-    assert pool.sent == pool.relayed == 0
+    assert pool.sender.sent == pool.inbox.relayed == 0
     for size in (200_000, 100_000, 1):
-        sent, relayed = pool.sent, pool.relayed
+        sent, relayed = pool.sender.sent, pool.inbox.relayed
         total = log.append(size)
         assert group.all("total", log.count) == [total] * 12
         each = 8 * size
-        assert FAN_OUT * each <= pool.sent - sent < FAN_OUT * (each + 500)
-        assert (len(HOSTS) - FAN_OUT) * each <= pool.relayed - relayed < (len(HOSTS) - FAN_OUT) * (each + 500)
+        assert FAN_OUT * each <= pool.sender.sent - sent < FAN_OUT * (each + 500)
+        assert (len(HOSTS) - FAN_OUT) * each <= pool.inbox.relayed - relayed < (len(HOSTS) - FAN_OUT) * (each + 500)
         assert group.all("total", log.count) == [total] * 12
-        assert pool.sent - sent < FAN_OUT * (each + 500)  # nothing is sent twice
+        assert pool.sender.sent - sent < FAN_OUT * (each + 500)  # nothing is sent twice
 
 
 def test_the_processes_of_a_host_read_the_same_memory(spawn: Callable[..., tuple[Group, Log]]) -> None:
@@ -191,7 +191,7 @@ def test_hosts_follow_together_and_get_pieces_down_the_tree(spawn: Callable[...,
 
     def polled(timeout_s: float) -> None:
         log.append(20)  # so that there is something new whenever a host confirms
-        pool.feeder.update()
+        pool.sender.feeder.update()
         poll(timeout_s)
 
     def steadily(times: int) -> None:
@@ -207,12 +207,12 @@ def test_hosts_follow_together_and_get_pieces_down_the_tree(spawn: Callable[...,
     sent, relayed, first, pool.poll = 0, 0, 0, polled
     for what in ("at first", "steadily", "after a death"):
         size = 8 * (log.count - first)
-        assert pool.sent - sent < 1.15 * FAN_OUT * size, what
-        assert 0.85 * (16 - FAN_OUT) * size < pool.relayed - relayed < 1.15 * (16 - FAN_OUT) * size, what
+        assert pool.sender.sent - sent < 1.15 * FAN_OUT * size, what
+        assert 0.85 * (16 - FAN_OUT) * size < pool.inbox.relayed - relayed < 1.15 * (16 - FAN_OUT) * size, what
         if what == "steadily":
-            kill(keeper_of(group, "a").pid)
+            kill(keeper_of(group, "a").process.pid)
             steadily(100)
-        sent, relayed, first = pool.sent, pool.relayed, log.count
+        sent, relayed, first = pool.sender.sent, pool.inbox.relayed, log.count
         steadily(200)
     assert [call.result() for call, _ in calls] == [total for _, total in calls]
     assert pool.replaced == 1
@@ -237,7 +237,7 @@ def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group,
 
     def call(handle: Any, method: str, *args: object) -> Call:
         one = Call(next(numbers), method, handle.members, Payload(args), stateful=False)
-        pool.dispatch(handle, [one])
+        pool.sender.dispatch(handle, [one])
         return one
 
     working = [call(handle, "busy", long) for handle in pool.handles if handle.number in keepers]
@@ -263,9 +263,9 @@ def test_no_call_is_lost_when_a_keeper_dies(
     pool, struck = worker_pool(group), set[int]()
 
     def strike(handle: Any) -> None:
-        if len(struck) < 6 and handle.pid not in struck:
-            struck.add(handle.pid)
-            kill(handle.pid)
+        if len(struck) < 6 and handle.process.pid not in struck:
+            struck.add(handle.process.pid)
+            kill(handle.process.pid)
 
     def after(method: str, keeper: Callable[..., Any]) -> None:
         whole = getattr(Feeder, method)
@@ -285,8 +285,9 @@ def test_no_call_is_lost_when_a_keeper_dies(
         show = Feeder.show
 
         def shows(self: Any, handle: Any) -> None:
-            copy = self._copies.get(handle.host)
-            if copy is not None and copy.fd >= 0 and handle.told != copy.place and copy.keeper is not handle:
+            copy, shown = self._copies.get(handle.host), self._mappings.get(handle.number)
+            new = copy is not None and copy.fd >= 0 and (shown is None or shown.place != copy.place)
+            if new and copy.keeper is not handle:
                 strike(copy.keeper)  # before the other can map it
                 time.sleep(0.02)
             show(self, handle)
@@ -309,7 +310,7 @@ def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[.
     assert group.all("total", log.count) == [total] * 8
     stream = group.gather("slow_total", log.count)
     next(stream)
-    kill(keeper_of(group, "a").pid)
+    kill(keeper_of(group, "a").process.pid)
     assert [answer for _, answer in islice(stream, 40)] == [total] * 40
 
 
@@ -320,23 +321,23 @@ def test_hosts_behind_a_dead_keeper_do_not_count_as_unreachable(
     log.append(1)
     group.all("echo", 1)
     pool = worker_pool(group)
-    inner, beyond = branches([*pool.tree.receivers()])[0]
+    inner, beyond = branches([*pool.sender.tree.receivers()])[0]
     assert beyond
     keeper = keeper_of(group, inner)
-    kill(keeper.pid, signal.SIGSTOP)  # so that it forwards nothing
+    kill(keeper.process.pid, signal.SIGSTOP)  # so that it forwards nothing
     total = log.append(1000)
     calls = [group.any("total", log.count) for _ in range(24)]
-    kill(keeper.pid)
+    kill(keeper.process.pid)
     assert [call.result() for call in calls] == [total] * 24
-    assert not pool.tree._direct_only and pool.replaced == 1
+    assert not pool.sender.tree._direct_only and pool.replaced == 1
 
 
 def test_a_worker_that_cannot_map_the_copy_keeps_one_itself(spawn: Callable[..., tuple[Group, Log]]) -> None:
     group, log = spawn(workers=2, hosts=("a",))
     pool = worker_pool(group)
-    one = next(handle for handle in pool.handles if handle is not pool.tree.receivers()["a"])
+    one = next(handle for handle in pool.handles if handle is not pool.sender.tree.receivers()["a"])
     call = Call(10**6, "read_own_copies_only", one.members, Payload([]), stateful=False)
-    pool.dispatch(one, [call])
+    pool.sender.dispatch(one, [call])
     while call.outcomes is None:
         pool.poll(0.1)
     for size in (3, 4):
@@ -383,7 +384,7 @@ def test_a_slow_host_delays_others_once(
         total = log.append(1)
         call = Call(next(numbers), "total", [0], Payload([log.count]), stateful=False)
         began = time.monotonic()
-        pool.dispatch(pool.handles[0], [call])
+        pool.sender.dispatch(pool.handles[0], [call])
         while call.outcomes is None:
             pool.poll(0.01)
         times.append(time.monotonic() - began)
@@ -411,7 +412,7 @@ def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], 
 
     def polled(timeout_s: float) -> None:
         if draw.random() < 0.1:
-            kill(draw.choice([handle.pid for handle in pool.handles if handle.pid]))
+            kill(draw.choice([handle.process.pid for handle in pool.handles if handle.process.pid]))
         poll(timeout_s)
 
     pool.poll = polled
@@ -430,12 +431,12 @@ def test_a_receiver_that_hangs_is_replaced_with_its_worker(
     group, log = spawn(workers=1 if worker == "alone" else 3, hosts=("a",), deadline_s=1.5)
     pool = worker_pool(group)
     if worker == "not the keeper":
-        stopped = next(handle for handle in pool.handles if handle is not pool.tree.receivers()["a"])
+        stopped = next(handle for handle in pool.handles if handle is not pool.sender.tree.receivers()["a"])
     else:
         log.append(1)
         group.all("echo", 1)
         stopped = keeper_of(group, "a")
-    kill(stopped.pid, signal.SIGSTOP)
+    kill(stopped.process.pid, signal.SIGSTOP)
     total = log.append(5)
     assert [group.any("total", log.count).result() for _ in range(4)] == [total] * 4
     assert worker_pool(group).replaced == 1
@@ -454,9 +455,9 @@ def test_hosts_that_others_cannot_reach_get_it_from_the_driver(
     assert caplog.text.count("sent to directly") == 1
     monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
     pool = worker_pool(group)
-    sent, total = pool.sent, log.append(1000)
+    sent, total = pool.sender.sent, log.append(1000)
     assert group.all("total", log.count) == [total] * 12
-    assert len(HOSTS) * 8000 <= pool.sent - sent < len(HOSTS) * 8500 and pool.relayed == 0
+    assert len(HOSTS) * 8000 <= pool.sender.sent - sent < len(HOSTS) * 8500 and pool.inbox.relayed == 0
 
 
 def test_lost_and_late_pieces(spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,7 +484,7 @@ def test_lost_and_late_pieces(spawn: Callable[..., tuple[Group, Log]], monkeypat
     for _ in range(6):
         total = log.append(1000)
         assert group.all("total", log.count) == [total] * 12
-    assert len(late) > 3 and worker_pool(group).relayed > 0 and worker_pool(group).replaced == 0
+    assert len(late) > 3 and worker_pool(group).inbox.relayed > 0 and worker_pool(group).replaced == 0
 
 
 def test_what_a_receiver_may_not_say_is_refused(spawn: Callable[..., tuple[Group, Log]]) -> None:
@@ -505,9 +506,9 @@ def test_what_a_receiver_may_not_say_is_refused(spawn: Callable[..., tuple[Group
     ]
     for kind, content in hostile:
         connection = Connection(pool._token, 0, 0)
-        connection.sent = handle.receiver.received
+        connection.sent = handle.process.receiver.received
         with pytest.raises(ProtocolError):
-            pool._handle_message(receiver_name(0, 0), connection.pack(kind, content, Payload(None)))
+            pool.inbox._handle(receiver_name(0, 0), connection.pack(kind, content, Payload(None)))
     assert pool.refused == refused
     total = log.append(10)
     assert group.all("total", log.count) == [total] * 2

@@ -31,9 +31,13 @@ from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.transport.authentication import USER, present_token
 from evorl.cluster.transport.wire import MAX_FRAME, PIECE, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.workers.calls import Call, CallQueue
 from evorl.cluster.workers.group import RemoteGroup
-from evorl.cluster.workers.handle import Call, WorkerHandle
+from evorl.cluster.workers.handle import WorkerHandle
+from evorl.cluster.workers.inbox import Inbox
+from evorl.cluster.workers.lifecycle import State
 from evorl.cluster.workers.pool import WorkerPool
+from evorl.cluster.workers.sender import Sender
 
 MEMORY = 100 << 10  # KiB, the most memory that an attack may cost
 
@@ -71,12 +75,12 @@ PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_
 
 def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes) -> list[bytes]:
     """Return a message with the header of the worker's next one and a hostile or truncated payload."""
-    end = handle.connection
+    end = handle.process.connection
     header = Header(kind, end.token, end.worker, end.life, end.received + 1)
     nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
-    if kind != Kind.ANSWER or not (handle.ready and handle.in_flight) or draw.random() < 0.3:
+    if kind != Kind.ANSWER or not (handle.ready and handle.calls.in_flight) or draw.random() < 0.3:
         return with_sizes(header, [nonsense, msgspec.msgpack.encode(None)])
-    call = handle.sent[0]
+    call = handle.calls.in_flight[0]
     envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
     if draw.random() < 0.2:  # announces arrays that do not exist
         header = header._replace(bulk=Bulk.SHARED, size=64)
@@ -92,11 +96,11 @@ def with_sizes(header: Header, frames: list[bytes]) -> list[bytes]:
 
 def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
     """Return a real answer, readdressed to the next call, mutated until it is invalid."""
-    call, size = handle.sent[0], Header.unpack(answer[0]).size
+    call, size = handle.calls.in_flight[0], Header.unpack(answer[0]).size
     [(_, states)] = unpack(answer[1], form=HEADS)
     bulk = [bytes(size)] if size else []
     kind = Bulk.FRAME if size else Bulk.NONE
-    end = handle.connection
+    end = handle.process.connection
     header = Header(Kind.ANSWER, end.token, end.worker, end.life, end.received + 1, kind, size)
     envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
     while True:
@@ -187,7 +191,7 @@ class Attack:
             self._try(other, self._message())
             self._try(other, self.seen[-1])  # a stolen message, unchanged
         if self.strikes == self.kill_at:
-            reader = self.pool.handles[0].reader
+            reader = self.pool.handles[0].process.reader
             assert reader is not None
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
@@ -195,7 +199,7 @@ class Attack:
     def awaited(self) -> list[WorkerHandle]:
         """Return the ready workers with calls in flight; not those being replaced."""
         assert self.pool is not None
-        return [one for one in self.pool.handles if one.ready and one.in_flight]
+        return [one for one in self.pool.handles if one.ready and one.calls.in_flight]
 
     def interrupt(self) -> None:
         """Forge messages while an answer is awaited; all remaining ones at the end, as the run may be over soon."""
@@ -218,13 +222,13 @@ class Attack:
         if kind == Kind.CALL:  # a mutated old message, with a wrong number or header
             content = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
-                handle.connection.check(content)
+                handle.process.connection.check(content)
                 return self.forge()  # still valid: try another
         self.forged += 1
-        before = vars(handle.connection).copy()
+        before = vars(handle.process.connection).copy()
         with pytest.raises(ProtocolError):
-            self.pool._handle_message(handle.name, content)
-        assert vars(handle.connection) == before
+            self.pool.inbox._handle(handle.process.name, content)
+        assert vars(handle.process.connection) == before
 
     def record_accepted(self, frames: list[bytes]) -> None:
         """Record an accepted message."""
@@ -235,12 +239,12 @@ class Attack:
     def count_refused(self, identity: bytes, frames: list[bytes]) -> None:
         """Count a refused message by the failed check."""
         assert self.pool is not None
-        handle = self.pool._by_name.get(identity)
+        handle = self.pool.inbox._by_name.get(identity)
         if handle is None:
             self.refused["name"] += 1
             return
         try:
-            handle.connection.check(frames)
+            handle.process.connection.check(frames)
             self.refused["content"] += 1
         except ProtocolError:
             self.refused["connection"] += 1
@@ -269,13 +273,13 @@ class Attack:
 @pytest.fixture
 def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
     made: list[Attack] = []
-    poll, take, receive = WorkerPool.poll, WorkerPool._handle_message, WorkerPool._receive
+    poll, take, receive = WorkerPool.poll, Inbox._handle, Inbox._receive
 
     def attack(count: int, each: int) -> Attack:
         made.append(Attack(payloads(canary), count, each, kill_at=5))
         monkeypatch.setattr(WorkerPool, "poll", polled)
-        monkeypatch.setattr(WorkerPool, "_handle_message", taken)
-        monkeypatch.setattr(WorkerPool, "_receive", received)
+        monkeypatch.setattr(Inbox, "_handle", taken)
+        monkeypatch.setattr(Inbox, "_receive", received)
         return made[-1]
 
     def polled(pool: WorkerPool, timeout_s: float) -> None:
@@ -286,18 +290,18 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         one.interrupt()  # after it: this poll may be the run's last
         poll(pool, timeout_s)
 
-    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
+    def taken(inbox: Inbox, identity: bytes, frames: list[bytes]) -> None:
         try:
-            take(pool, identity, frames)
+            take(inbox, identity, frames)
         except ProtocolError:
             made[-1].count_refused(identity, frames)
             raise
         made[-1].record_accepted([bytes(frame) for frame in frames])
 
-    def received(pool: WorkerPool) -> bool:
+    def received(inbox: Inbox) -> bool:
         if made[-1].strikes and made[-1].forged < made[-1].count // 8 and made[-1].draw.random() < 0.2:
             made[-1].forge()  # also if no answer is awaited; most are forged while one is
-        return receive(pool)
+        return receive(inbox)
 
     yield attack
     for one in made:
@@ -408,15 +412,15 @@ def test_an_oversized_frame_ends_its_connection() -> None:
 def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], list[Call]]]:
     """Return messages of all kinds and sizes from a worker, each with its calls in flight at that time."""
     found: list[tuple[list[bytes], list[Call]]] = []
-    take = WorkerPool._handle_message
+    take = Inbox._handle
 
-    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
-        waiting = [replace(call) for call in pool.handles[0].sent]
-        take(pool, identity, frames)
+    def taken(inbox: Inbox, identity: bytes, frames: list[bytes]) -> None:
+        waiting = [replace(call) for call in group.pool.handles[0].calls.in_flight]
+        take(inbox, identity, frames)
         found.append((frames, waiting))
 
     with monkeypatch.context() as patch:
-        patch.setattr(WorkerPool, "_handle_message", taken)
+        patch.setattr(Inbox, "_handle", taken)
         os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a hello, too
         group.all("add", 1)
         for n in range(3):  # broadcast, on another host
@@ -427,7 +431,7 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
         with pytest.raises(MemberError):
             group.all("boom", 0)
-        if address := group.pool.handles[0].relay.endpoint:  # a foreign connection to its relay
+        if address := group.pool.handles[0].process.relay.endpoint:  # a foreign connection to its relay
             host, port = address.removeprefix("tcp://").rsplit(":", 1)
             refused, ends = group.pool.refused, time.monotonic() + 30
             with socket.create_connection((host, int(port))) as stranger:
@@ -447,19 +451,22 @@ def test_every_message_of_a_worker_is_accepted_or_refused(
     assert isinstance(group, RemoteGroup)
     try:
         messages, (handle,) = recorded(group, monkeypatch), group.pool.handles
-        kept = (handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states)
+        process, received, states = handle.process, handle.process.connection.received, handle.member_states
         draw, refused, accepted, ways = random.Random(6), 0, 0, (mutated, reshaped)
         with monkeypatch.context() as patch:
-            patch.setattr(WorkerPool, "_send", lambda *_: None)
+            patch.setattr(Sender, "send", lambda *_: None)
             hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
             for (frames, waiting), payload in [*hostile, *((draw.choice(messages), None) for _ in range(10_000))]:
-                handle.connection.received = Header.unpack(frames[0]).number - 1
-                handle.sent, handle.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
-                handle.host, handle.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
+                process.connection.received = Header.unpack(frames[0]).number - 1
+                handle.calls = CallQueue(deque(replace(call) for call in waiting))
+                handle.state, handle.member_states = draw.choice([State.MAKING, State.READY]), {**states}
+                handle.process = replace(process, released=[])
+                if draw.random() < 0.2:
+                    handle.state, handle.process.host, handle.process.reader = State.STARTING, "", None
                 at = draw.randrange(1, len(frames))
                 content = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
                 try:
-                    group.pool._handle_message(b"%d.%d" % (handle.number, handle.life), content)
+                    group.pool.inbox._handle(process.name, content)
                     accepted += 1
                 except ProtocolError:
                     refused += 1
@@ -467,8 +474,8 @@ def test_every_message_of_a_worker_is_accepted_or_refused(
                     accepted += 1
         assert refused > 5_000
         assert accepted > 100
-        handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states = kept
-        handle.sent, handle.ready = deque(), True
+        process.connection.received, handle.process, handle.member_states = received, process, states
+        handle.calls, handle.state = CallQueue(), State.READY
         assert group.all("echo", 7) == [7, 7]
     finally:
         group.close()

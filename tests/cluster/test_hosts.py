@@ -54,7 +54,7 @@ def sent(group: Group) -> Callable[[], tuple[int, int]]:
     former = [0, 0]
 
     def news() -> tuple[int, int]:
-        now = [worker_pool(group).sent, worker_pool(group).relayed]
+        now = [worker_pool(group).sender.sent, worker_pool(group).inbox.relayed]
         found = now[0] - former[0], now[1] - former[1]
         former[:] = now
         return found
@@ -112,7 +112,7 @@ def test_hosts_store_the_latest_broadcasts(spawn: Callable[..., Group]) -> None:
             assert group.all("digest", array) == [toys.digest(array)] * 4
     assert sum(news()) >= 4 * len(arrays) * 2 * 800_000
     assert group.all("digest", arrays[-MAX_STORED]) and sum(news()) == 0
-    assert len(worker_pool(group).block_pool.blocks) <= MAX_STORED + 2
+    assert len(worker_pool(group).sender.block_pool.blocks) <= MAX_STORED + 2
     assert max(group.all("blocks")) <= MAX_STORED + 2
 
 
@@ -121,7 +121,7 @@ def test_a_replaced_receiver_gets_its_broadcast_again(spawn: Callable[..., Group
     group = spawn(workers=4, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     pids = group.all("pid", array)
-    receiver = worker_pool(group).tree.receivers()["a"].number
+    receiver = worker_pool(group).sender.tree.receivers()["a"].number
     news()
     kill(pids[2 - receiver])  # the other worker of host a: its successor reads the broadcast stored on its host
     while worker_pool(group).replaced < 1:
@@ -172,8 +172,8 @@ def test_no_call_is_lost_when_a_relay_dies(
 
     def strike(handle: Any) -> None:
         if len(struck) < 3:
-            struck.add(handle.pid)
-            kill(handle.pid)
+            struck.add(handle.process.pid)
+            kill(handle.process.pid)
 
     def ship(self: Any, payload: Any) -> None:
         shipped(self, payload)
@@ -203,7 +203,7 @@ def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int)
 
     def polled(timeout_s: float) -> None:
         if draw.random() < 0.1:
-            kill(draw.choice([handle.pid for handle in worker_pool(group).handles if handle.pid]))
+            kill(draw.choice([handle.process.pid for handle in worker_pool(group).handles if handle.process.pid]))
         poll(timeout_s)
 
     worker_pool(group).poll = polled
@@ -219,8 +219,8 @@ def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int)
 def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -> None:
     group = spawn(deadline_s=4.0)
     group.all("digest", np.zeros(LARGE // 80))
-    (stopped,) = [*worker_pool(group).tree.receivers().values()][:1]
-    kill(stopped.pid, signal.SIGSTOP)
+    (stopped,) = [*worker_pool(group).sender.tree.receivers().values()][:1]
+    kill(stopped.process.pid, signal.SIGSTOP)
     array = np.ones(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * 12
     assert worker_pool(group).replaced == 1  # the hung worker, and none of those behind it in the tree
@@ -232,7 +232,7 @@ def test_the_driver_sends_directly_to_hosts_that_others_cannot_reach(
     monkeypatch.setattr(Relay, "forward", lambda *_: None)  # in the workers, which are forked from here
     group = spawn()
     news, arrays = sent(group), (np.full(LARGE // 80, n) for n in count())
-    while len(worker_pool(group).tree._direct_only) < len(HOSTS) - FAN_OUT:
+    while len(worker_pool(group).sender.tree._direct_only) < len(HOSTS) - FAN_OUT:
         assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert caplog.text.count("sent to directly") == 1
     monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
@@ -246,7 +246,7 @@ def test_hosts_connect_over_ipv6(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=len(HOSTS), ip="::1")
     news, array = sent(group), np.arange(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * len(HOSTS)
-    assert all(handle.relay.endpoint.startswith("tcp://[::1]:") for handle in worker_pool(group).handles)
+    assert all(handle.process.relay.endpoint.startswith("tcp://[::1]:") for handle in worker_pool(group).handles)
     assert news()[1] == (len(HOSTS) - FAN_OUT) * LARGE // 10
 
 
@@ -269,9 +269,9 @@ def test_foreign_connections_to_a_relay_are_refused(spawn: Callable[..., Group])
         worker_pool(group)._token,
     )
     context = zmq.Context()
-    theirs = Credentials(handle.relay.key.encode(), keys.relay_public, keys.relay_secret)
+    theirs = Credentials(handle.process.relay.key.encode(), keys.relay_public, keys.relay_secret)
     envelope, unsealed = (
-        msgspec.msgpack.encode((77, seal(secret, 77, 77), [])) for secret in (handle.secret, bytes(16))
+        msgspec.msgpack.encode((77, seal(secret, 77, 77), [])) for secret in (handle.process.secret, bytes(16))
     )
     header = Header(Kind.BROADCAST, token, 0, 0, 77, Bulk.FRAME, 8, len(envelope))
     good = [header.pack(), envelope, b"", b"x" * 8]
@@ -296,12 +296,12 @@ def test_foreign_connections_to_a_relay_are_refused(spawn: Callable[..., Group])
                 if mechanism == "token":
                     present_token(socket, token)
                 elif mechanism == "driver's":
-                    Credentials(handle.relay.key.encode(), keys.public, keys.secret).apply_to(socket)
+                    Credentials(handle.process.relay.key.encode(), keys.public, keys.secret).apply_to(socket)
                 elif mechanism == "another's":
-                    Credentials(handle.relay.key.encode(), *zmq.curve_keypair()).apply_to(socket)
+                    Credentials(handle.process.relay.key.encode(), *zmq.curve_keypair()).apply_to(socket)
                 elif mechanism == "valid":
                     theirs.apply_to(socket)
-                socket.connect(handle.relay.endpoint)
+                socket.connect(handle.process.relay.endpoint)
                 for message in [*hostile, good, good] if mechanism == "valid" else [good]:
                     with suppress(zmq.Again):  # refused already
                         socket.send_multipart(message or [b""], zmq.NOBLOCK)

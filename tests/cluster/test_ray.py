@@ -439,7 +439,7 @@ def test_only_workers_of_the_same_host_get_shared_memory() -> None:
     group = RemoteGroup(launcher, 6, 30.0, ())
     big = np.arange(50_000)
     assert all((one == big).all() for one in group.all("echo", big))
-    assert [handle.reader is not None for handle in group.pool.handles] == [True, False, False]
+    assert [handle.process.reader is not None for handle in group.pool.handles] == [True, False, False]
     group.close()
 
 

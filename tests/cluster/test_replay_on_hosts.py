@@ -17,7 +17,7 @@ from harness import experiment_of, fingerprint, newest, rows, train_in
 from islands import IslandLauncher, Islands
 
 from evorl.cluster.workers.feeder import Feeder
-from evorl.cluster.workers.pool import WorkerPool
+from evorl.cluster.workers.inbox import Inbox
 from evorl.replay import shared
 
 QUICK = (
@@ -86,17 +86,17 @@ def test_kills_on_another_host_change_nothing(
     case: str, moment: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker is killed while a piece of the replay is sent to it, when it has it, or after it has done a job."""
-    send, confirm, complete = Feeder._send_piece, Feeder.confirm, WorkerPool._complete_call
+    send, confirm, complete = Feeder._send_piece, Feeder.confirm, Inbox._complete
     seen, struck = [0], list[int]()
 
     def strike(handle: Any) -> None:
-        if handle.pid in struck:  # it takes a moment to die
+        if handle.process.pid in struck:  # it takes a moment to die
             return
         seen[0] += 1
         if seen[0] % (4 if moment == "answered" else 1) == 0 and len(struck) < 4:
-            struck.append(handle.pid)
+            struck.append(handle.process.pid)
             with suppress(ProcessLookupError):
-                os.kill(handle.pid, signal.SIGKILL)
+                os.kill(handle.process.pid, signal.SIGKILL)
 
     def sends(self: Feeder, known: Any, position: Any, piece: object, hosts: Any) -> None:
         send(self, known, position, piece, hosts)
@@ -108,14 +108,17 @@ def test_kills_on_another_host_change_nothing(
         if moment == "confirmed":
             strike(handle)
 
-    def completed(self: WorkerPool, handle: Any, *answer: Any) -> None:
+    def mapped(feeder: Feeder) -> set[int]:
+        return {worker for worker, mapping in feeder._mappings.items() if mapping.done}
+
+    def completed(self: Inbox, handle: Any, *answer: Any) -> None:
         complete(self, handle, *answer)
-        if moment == "answered" and handle.located:
+        if moment == "answered" and handle.number in mapped(self._sender.feeder):
             strike(handle)
 
     monkeypatch.setattr(Feeder, "_send_piece", sends)
     monkeypatch.setattr(Feeder, "confirm", confirms)
-    monkeypatch.setattr(WorkerPool, "_complete_call", completed)
+    monkeypatch.setattr(Inbox, "_complete", completed)
     there = spread(tmp_path / "there", CAPACITIES[case], WHOLE)
     assert len(struck) == 4 and counter(there, "cluster/replaced") >= 3
     assert bits(there) == bits(alone(case))

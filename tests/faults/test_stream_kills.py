@@ -34,7 +34,7 @@ def told(answer: dict[str, Any]) -> tuple[Any, ...]:
 
 def killed(group: Any, chance: random.Random) -> int:
     """Now and then one worker, or all of them; how many were hit."""
-    pids = [handle.reader.pid for handle in group.pool.handles if handle.reader is not None]
+    pids = [handle.process.reader.pid for handle in group.pool.handles if handle.process.reader is not None]
     hit = chance.choice([[], [], [], pids[:1], pids[1:], pids])
     send(signal.SIGKILL, {*hit})
     return len(hit)

@@ -29,17 +29,22 @@ class Broadcaster:
     def __init__(self, pool: BlockPool, tree: HostTree) -> None:
         self._pool, self._tree = pool, tree
         self._stored: dict[int, tuple[int, Payload]] = {}  # by the driver's block: number and arrays, the newest last
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+        """By worker and number of a broadcast: the worker's file descriptor and block that hold it."""
         self._numbers = count(1)
         self._block: int | None = None  # of the current broadcast
         self._paths: Paths = {}  # of the current broadcast
         self._pending: set[str] = set()  # hosts that have not confirmed it
         self._deadline = 0.0
 
-    def remove_receiver(self, handle: WorkerHandle) -> set[str]:
-        """Return the host of a receiver that has ended and the hosts behind it in the tree, as far as they are pending.
+    def remove_worker(self, handle: WorkerHandle) -> set[str]:
+        """Forget a worker that has ended. Return the pending hosts that waited for it: its own and those behind it.
 
         Calls to their workers do not wait for the current broadcast any more.
         """
+        self._places = {key: place for key, place in self._places.items() if key[0] != handle.number}
+        if not self._tree.receives(handle):
+            return set()
         waiting = {host for host in self._pending if handle.host in path_of(host, self._paths)}
         self._pending -= waiting
         return waiting
@@ -55,7 +60,8 @@ class Broadcaster:
         if not self._tree or payload.block is None:
             return
         number = self._store(payload.block, payload)
-        lacking = {h: handle for h, handle in self._tree.receivers().items() if number not in handle.stored}
+        receivers = self._tree.receivers().items()
+        lacking = {host: handle for host, handle in receivers if (handle.number, number) not in self._places}
         self._block, self._pending = payload.block, {*lacking}
         self._deadline = time.monotonic() + host_tree.TIMEOUT_S + payload.size / MIN_BYTES_PER_S
         _, self._paths = self._tree.send(Kind.BROADCAST, number, lacking, payload.arrays_only())
@@ -72,19 +78,19 @@ class Broadcaster:
             number, _ = self._stored.pop(oldest)
             self._pool.release(oldest)
             for handle in self._tree.workers():
-                if (place := handle.stored.pop(number, None)) is not None:
-                    handle.released.append(place[1])
+                if (place := self._places.pop((handle.number, number), None)) is not None:
+                    handle.process.released.append(place[1])
         return self._stored[block][0]
 
     # -------------------------------------------------------------- confirmations
 
     def confirm(self, handle: WorkerHandle, number: int, fd: int, block: int) -> None:
         """Record that a worker stores a broadcast."""
-        wanted = number in {one for one, _ in self._stored.values()}
-        if self._tree.receivers().get(handle.host) is not handle or not wanted or number in handle.stored:
-            handle.released.append(block)
+        key, wanted = (handle.number, number), number in {stored for stored, _ in self._stored.values()}
+        if self._tree.receivers().get(handle.host) is not handle or not wanted or key in self._places:
+            handle.process.released.append(block)
             return
-        handle.stored[number] = fd, block
+        self._places[key] = fd, block
         if self._block is not None and self._stored.get(self._block, (0,))[0] == number:
             self._pending.discard(handle.host)
 
@@ -107,9 +113,8 @@ class Broadcaster:
         """Return the place of a payload's arrays on a worker's host; empty if the host does not store them."""
         number, _ = self._stored.get(payload.block, (0, None)) if payload.block is not None else (0, None)
         receiver = self._tree.receivers().get(handle.host) if number else None
-        if receiver is None or number not in receiver.stored:
-            return b""
-        return HELD.pack(receiver.pid, receiver.stored[number][0])
+        place = None if receiver is None else self._places.get((receiver.number, number))
+        return b"" if receiver is None or place is None else HELD.pack(receiver.process.pid, place[0])
 
     def close(self) -> None:
         self._stored.clear()

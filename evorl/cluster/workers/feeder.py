@@ -18,7 +18,8 @@ from evorl.cluster.core import Feed, MemberLost, Position
 from evorl.cluster.transport.connection import Payload, dumps
 from evorl.cluster.transport.wire import Kind, ProtocolError
 from evorl.cluster.workers import host_tree
-from evorl.cluster.workers.handle import Call, WorkerHandle
+from evorl.cluster.workers.calls import Call
+from evorl.cluster.workers.handle import WorkerHandle
 from evorl.cluster.workers.host_tree import MIN_BYTES_PER_S, HostTree, Paths, Send, path_of
 
 MAX_REFUSALS = 20  # workers of one host that cannot map the copy of another, before one of them was replaced
@@ -53,7 +54,16 @@ class HostCopy:
 
     @property
     def place(self) -> tuple[int, int]:
-        return self.keeper.pid, self.fd
+        """The keeper's process and its file descriptor."""
+        return self.keeper.process.pid, self.fd
+
+
+@dataclass(slots=True)
+class Mapping:
+    """The copy of its host that a worker was told to map."""
+
+    place: tuple[int, int]  # see `HostCopy.place`
+    done: bool = False  # it has mapped it
 
 
 class Feeder:
@@ -63,6 +73,7 @@ class Feeder:
         self.feed: Feed | None = None
         self._tree, self._send = tree, send
         self._copies: dict[str, HostCopy] = {}
+        self._mappings: dict[int, Mapping] = {}  # by worker
         self._refusals = Counter[str]()  # by host, since one of its workers was replaced
 
     def position(self) -> Position | None:
@@ -83,42 +94,42 @@ class Feeder:
             if not waits and not (copy.current and gathering):
                 ready[copy.position][host] = keeper
         for known, hosts in ready.items():
-            if (found := self.feed.after(known)) is not None:
-                self._send_piece(known, *found, hosts)
+            if (following := self.feed.after(known)) is not None:
+                self._send_piece(known, *following, hosts)
 
     def _send_piece(
         self, known: Position | None, position: Position, piece: object, hosts: dict[str, WorkerHandle]
     ) -> None:
         payload = Payload(np.frombuffer(dumps([known, position, piece]), np.uint8))
         send_number, paths = self._tree.send(Kind.FOLLOW, 0, hosts, payload)
-        now = time.monotonic()
-        deadline = now + host_tree.TIMEOUT_S + payload.size / MIN_BYTES_PER_S
+        deadline = time.monotonic() + host_tree.TIMEOUT_S + payload.size / MIN_BYTES_PER_S
         sent = Piece(send_number, paths, {*hosts}, deadline, position == self.position())
         for host, keeper in hosts.items():
             self._copies[host].piece = sent
             if paths[host] is None:  # else it is the business of other hosts, too, that it does not come
-                keeper.owed.setdefault(Kind.FOLLOWED, now)
+                keeper.process.signs.expect(Kind.FOLLOWED)
 
     def show(self, handle: WorkerHandle) -> None:
         """Tell a worker where the copy of its host lies, if it does not know.
 
         If calls in flight read a former copy, this waits until the new one holds what they read.
         """
-        copy = self._copies.get(handle.host)
-        if copy is None or copy.fd < 0 or handle.told == copy.place:
+        copy, mapping = self._copies.get(handle.host), self._mappings.get(handle.number)
+        if copy is None or copy.fd < 0 or (mapping is not None and mapping.place == copy.place):
             return
-        reads = handle.sent[handle.in_flight - 1].position if handle.in_flight else None
+        reads = handle.calls.in_flight[-1].position if handle.calls.in_flight else None
         if _holds(copy.position, reads):
-            handle.told, handle.located = copy.place, False
-            handle.owed[Kind.LOCATED] = time.monotonic()
+            self._mappings[handle.number] = Mapping(copy.place)
+            handle.process.signs.confirm(Kind.LOCATED)  # of a former copy
+            handle.process.signs.expect(Kind.LOCATED)
             self._send(handle, Kind.LOCATE, copy.place, Payload(None))
 
     def is_pending(self, handle: WorkerHandle, call: Call) -> bool:
         """Return whether a call waits for the copy on its worker's host, or for the worker to find it."""
         if call.position is None:
             return False
-        copy = self._copies.get(handle.host)
-        if copy is None or not handle.located or handle.told != copy.place:
+        copy, mapping = self._copies.get(handle.host), self._mappings.get(handle.number)
+        if copy is None or mapping != Mapping(copy.place, done=True):
             return True
         return not _holds(copy.position, call.position)
 
@@ -126,11 +137,11 @@ class Feeder:
 
     def confirm(self, handle: WorkerHandle, send_number: int, position: Position | None, fd: int) -> None:
         """Record what a worker's copy holds. Raises `ProtocolError` if that is more than there is."""
-        there = self.position() or ()
+        end = self.position() or ()
         if position is not None and not (
-            len(position) == len(there) and all(0 <= x <= most for x, most in zip(position, there, strict=True))
+            len(position) == len(end) and all(0 <= x <= most for x, most in zip(position, end, strict=True))
         ):
-            raise ProtocolError(f"a copy of {position}, but the feed has {there}")
+            raise ProtocolError(f"a copy of {position}, but the feed has {end}")
         copy = self._copies.get(handle.host)
         if copy is None or copy.keeper is not handle:
             return
@@ -141,23 +152,24 @@ class Feeder:
         if copy.piece is not None and send_number == copy.piece.send_number:
             copy.piece.waiting.discard(handle.host)
             copy.current = copy.piece.last and not copy.piece.late
-            handle.owed.pop(Kind.FOLLOWED, None)
+            handle.process.signs.confirm(Kind.FOLLOWED)
         else:  # it was late, not lost
             self._tree.mark_reached(handle.host)
-        for one in self._tree.workers_of(handle.host):
-            self.show(one)
+        for neighbour in self._tree.workers_of(handle.host):
+            self.show(neighbour)
 
-    def confirm_located(self, handle: WorkerHandle, place: tuple[int, int], found: bool) -> None:
+    def confirm_located(self, handle: WorkerHandle, place: tuple[int, int], mapped: bool) -> None:
         """Record whether a worker has mapped the copy at ``place``; if it could not, it keeps a copy itself.
 
         Raises `MemberLost` if the workers of a host cannot map each other's memory.
         """
-        if place != handle.told:
+        mapping = self._mappings.get(handle.number)
+        if mapping is None or mapping.place != place:
             return
-        handle.located = found
-        handle.owed.pop(Kind.LOCATED, None)
+        mapping.done = mapped
+        handle.process.signs.confirm(Kind.LOCATED)
         copy = self._copies.get(handle.host)
-        if not found and copy is not None and copy.place == place:  # its keeper has ended, as a rule
+        if not mapped and copy is not None and copy.place == place:  # its keeper has ended, as a rule
             self._refusals[handle.host] += 1
             if self._refusals[handle.host] > MAX_REFUSALS:
                 raise MemberLost(f"workers of one host ({handle.host}) cannot map each other's memory")
@@ -189,6 +201,7 @@ class Feeder:
     def remove_worker(self, handle: WorkerHandle) -> None:
         """Forget a worker that has ended, and the copy that it kept; what it was to forward is lost."""
         self._refusals.pop(handle.host, None)
+        self._mappings.pop(handle.number, None)
         self._remove_keeper(handle)
 
     def _remove_keeper(self, handle: WorkerHandle) -> None:
@@ -196,7 +209,7 @@ class Feeder:
         if copy is None or copy.keeper is not handle:
             return
         del self._copies[handle.host]
-        handle.owed.pop(Kind.FOLLOWED, None)
+        handle.process.signs.confirm(Kind.FOLLOWED)
         if copy.piece is not None:
             waiting, paths = copy.piece.waiting, copy.piece.paths
             self._lose(copy.piece, {host for host in waiting if handle.host in path_of(host, paths)})

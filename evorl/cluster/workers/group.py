@@ -9,7 +9,8 @@ from typing import Any
 
 from evorl.cluster.core import Feed, Future, heartbeat
 from evorl.cluster.transport.connection import Payload, dumps, loads
-from evorl.cluster.workers.handle import MAX_AHEAD, Call, WorkerHandle
+from evorl.cluster.workers.calls import MAX_AHEAD, Call
+from evorl.cluster.workers.handle import WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S
 from evorl.cluster.workers.launcher import Launcher
 from evorl.cluster.workers.pool import WorkerPool
@@ -39,19 +40,20 @@ class RemoteGroup:
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.size = size
         self.pool = WorkerPool(launcher, size, deadline_s, plain)
+        self._sender = self.pool.sender
         self._numbers = count(1)
         self._backlog: deque[Call] = deque()  # for any free worker
         self._abandoned: list[Call] = []  # unanswered calls of streams that were left
-        self._states = [*self.pool.states]  # after the answers that were taken
+        self._states = self.pool.states()  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
-        payload = Payload(args, self.pool.block_pool, self.pool.broadcaster.stored_payloads())
-        self.pool.broadcaster.broadcast(payload)
+        payload = Payload(args, self._sender.block_pool, self._sender.broadcaster.stored_payloads())
+        self._sender.broadcaster.broadcast(payload)
         calls = [
             Call(next(self._numbers), method, handle.members, payload, stateful=True) for handle in self.pool.handles
         ]
         for handle, call in zip(self.pool.handles, calls, strict=True):
-            self.pool.dispatch(handle, [call])
+            self._sender.dispatch(handle, [call])
         answers: list[Any] = [None] * self.size
         errors: dict[int, Exception] = {}
         for call in calls:
@@ -70,10 +72,10 @@ class RemoteGroup:
 
     def any(self, method: str, *args: object) -> RemoteFuture:
         call = Call(
-            next(self._numbers), method, [], Payload(args, self.pool.block_pool), stateful=False, sole_reader=True
+            next(self._numbers), method, [], Payload(args, self._sender.block_pool), stateful=False, sole_reader=True
         )
         self._backlog.append(call)
-        if self.pool.scheduler.has_idle():
+        if self._sender.scheduler.has_idle():
             self._assign_backlog()  # else all are busy, and this call may share a message with the next ones
         return RemoteFuture(self, call)
 
@@ -95,7 +97,7 @@ class RemoteGroup:
     def gather(
         self, method: str, *args: object, begin: int = 0
     ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        payload = Payload(args, self.pool.block_pool if self.size <= MAX_SHARED else None)
+        payload = Payload(args, self._sender.block_pool if self.size <= MAX_SHARED else None)
         answered: deque[Call] = deque()
         calls: dict[int, Call] = {}  # calls whose answers have not been taken
 
@@ -104,7 +106,7 @@ class RemoteGroup:
                 next(self._numbers), method, [member], payload, stateful=True, copy=False, answer_queue=answered
             )
             calls[call.number] = call
-            self.pool.dispatch(self.pool.handle_of(member), [call])
+            self._sender.dispatch(self.pool.handle_of(member), [call])
 
         self._finish_abandoned()  # else the calls of many streams would accumulate at a slow worker
         try:
@@ -121,12 +123,12 @@ class RemoteGroup:
                 if new is not None:
                     payload.rewrite(new)
                 del calls[call.number]
-                self._release_answer(call)
+                call.release_answer()
                 call_member(call.members[0])
         finally:  # an abandoned stream holds no memory of the workers
             answered.clear()
             for call in calls.values():
-                self._release_answer(call)
+                call.release_answer()
                 if call.outcomes is None:  # it may have to be sent again
                     call.sole_reader = True
                     payload.add_user()
@@ -136,12 +138,6 @@ class RemoteGroup:
     def _finish_abandoned(self) -> None:
         while self._abandoned:
             self.wait(self._abandoned.pop())
-
-    def _release_answer(self, call: Call) -> None:
-        """Release the memory of a call's answer, or copy the answer if it is still to come."""
-        call.copy, call.answer_queue = True, None
-        if call.answer_block is not None:
-            self.pool.release_block(*call.answer_block)
 
     def states(self) -> list[Any]:
         if None in self._states:  # raises the error of a member without a state
@@ -159,16 +155,16 @@ class RemoteGroup:
         self.pool.restore(self._states)
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
-        self.pool.recovery_state = state
+        self._sender.recovery_state = state
 
     def set_feed(self, feed: Feed) -> None:
-        self.pool.feeder.feed = feed
+        self._sender.feeder.feed = feed
 
     def counters(self) -> dict[str, float]:
         return {
             "cluster/replaced": float(self.pool.replaced),
             "cluster/refused": float(self.pool.refused),
-            "cluster/sent": float(self.pool.sent + self.pool.relayed),
+            "cluster/sent": float(self._sender.sent + self.pool.inbox.relayed),
         }
 
     def close(self) -> None:
@@ -178,11 +174,11 @@ class RemoteGroup:
     def _assign_backlog(self) -> None:
         """Assign calls of the backlog evenly to the workers, up to each worker's capacity."""
         assigned: dict[int, WorkerHandle] = {}
-        while self._backlog and (handle := self.pool.scheduler.least_loaded()) is not None:
-            self.pool.assign(handle, [self._next(handle)])
+        while self._backlog and (handle := self._sender.scheduler.least_loaded()) is not None:
+            self._sender.assign(handle, [self._next(handle)])
             assigned[handle.number] = handle
         for handle in assigned.values():
-            self.pool.push(handle)
+            self._sender.push(handle)
 
     def _next(self, handle: WorkerHandle) -> Call:
         """Return the oldest call of the backlog, for one of a worker's members."""

@@ -23,7 +23,7 @@ class HeartbeatMonitor:
     def exits(self) -> Iterator[Exit]:
         """Yield the processes that have ended since the last call, with the reason."""
         for gone in self._launcher.exits():
-            if gone.life == self._handles[gone.worker].life:
+            if gone.life == self._handles[gone.worker].process.life:
                 yield self._with_reason(gone)
 
     def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
@@ -37,21 +37,25 @@ class HeartbeatMonitor:
                 receive(left)
         for handle in self._handles:
             if self._is_overdue(handle):
-                handle.overdue = True
-                self._launcher.kill(handle.number, handle.life)
+                handle.process.signs.overdue = True
+                self._launcher.kill(handle.number, handle.process.life)
                 yield from self.exits()  # `kill` may have consumed the launcher's wake-up
-            elif handle.seconds_overdue(self.deadline_s) > KILL_TIMEOUT_S:
-                yield self._with_reason(Exit(handle.number, handle.life, "", external=False))
+            elif self._seconds_overdue(handle) > KILL_TIMEOUT_S:
+                yield self._with_reason(Exit(handle.number, handle.process.life, "", external=False))
 
     def is_due(self) -> bool:
         """Return whether deadlines have to be checked again: not right after the last check."""
         return self._pauses.exclude(self._handles)
 
     def _is_overdue(self, handle: WorkerHandle) -> bool:
-        return not handle.overdue and handle.seconds_overdue(self.deadline_s) > 0
+        return not handle.process.signs.overdue and self._seconds_overdue(handle) > 0
+
+    def _seconds_overdue(self, handle: WorkerHandle) -> float:
+        """Return the seconds since a worker's deadline; 0 or less if it is not past it."""
+        return handle.process.signs.silence(working=bool(handle.calls.in_flight) or not handle.ready) - self.deadline_s
 
     def _with_reason(self, gone: Exit) -> Exit:
-        if not self._handles[gone.worker].overdue:
+        if not self._handles[gone.worker].process.signs.overdue:
             return gone
         return gone._replace(why=f"gave no sign for {self.deadline_s:g} s", external=gone.stopped)
 
@@ -75,6 +79,5 @@ class DriverPauses:
         stopped = max(0.0, away - (cpu_time - self._last_cpu_time))
         self._last_check, self._last_cpu_time = now, cpu_time
         for handle in handles:
-            handle.last_sign += stopped if handle.connected else away
-            handle.owed = {kind: since + stopped for kind, since in handle.owed.items()}
+            handle.process.signs.postpone(stopped if handle.connected else away)
         return True

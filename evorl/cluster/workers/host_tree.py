@@ -40,20 +40,20 @@ class HostTree:
         return bool(self._hosts)
 
     def add_worker(self, handle: WorkerHandle) -> None:
-        """Add a worker on another host."""
-        self._hosts.setdefault(handle.host, {})[handle.number] = handle
-        self._direct_only.discard(handle.host)
+        """Add a worker on another host, if it is not known yet."""
+        others = self._hosts.setdefault(handle.host, {})
+        if handle.number not in others:
+            others[handle.number] = handle
+            self._direct_only.discard(handle.host)
 
-    def remove_worker(self, handle: WorkerHandle) -> bool:
-        """Remove a worker that has ended; return whether it received for its host."""
+    def remove_worker(self, handle: WorkerHandle) -> None:
+        """Remove a worker that has ended."""
         others = self._hosts.get(handle.host, {})
         others.pop(handle.number, None)
         if not others:
             self._hosts.pop(handle.host, None)
-        if self._receivers.get(handle.host) is not handle:
-            return False
-        del self._receivers[handle.host]
-        return True
+        if self.receives(handle):
+            del self._receivers[handle.host]
 
     def workers(self) -> list[WorkerHandle]:
         """Return all workers of other hosts."""
@@ -66,6 +66,10 @@ class HostTree:
         """Return the worker that receives for each host."""
         return {host: self._receivers.setdefault(host, next(iter(own.values()))) for host, own in self._hosts.items()}
 
+    def receives(self, handle: WorkerHandle) -> bool:
+        """Return whether a worker receives for its host."""
+        return self._receivers.get(handle.host) is handle
+
     def choose(self, handle: WorkerHandle) -> None:
         """Let a worker receive for its host."""
         self._receivers[handle.host] = handle
@@ -76,11 +80,11 @@ class HostTree:
         """Send a payload to the receivers of these hosts. Return the number of this send, and the way to each host."""
         send_number, paths = next(self._numbers), dict[str, str | None]()
         broadcast = Broadcast(kind, number, send_number, [], [])
-        alone = {*self._direct_only, *(host for host, handle in hosts.items() if not handle.relay.endpoint)}
+        alone = {*self._direct_only, *(host for host, handle in hosts.items() if not handle.process.relay.endpoint)}
         tree = branches([host for host in hosts if host not in alone])
         for host, beyond in [*tree, *((host, ()) for host in hosts if host in alone)]:
             _record_paths(paths, None, host, beyond)
-            receivers = [(hosts[further].relay, hosts[further].secret) for further in beyond]
+            receivers = [(hosts[further].process.relay, hosts[further].process.secret) for further in beyond]
             routes = signed_routes(broadcast, payload.digest(), receivers) if receivers else []
             self._send(hosts[host], kind, (number, send_number, routes), payload)
         return send_number, paths

@@ -33,14 +33,14 @@ class Scheduler(Generic[T]):
         self._by_load: list[dict[int, T]] = [{} for _ in range(max_capacity)]
         self._load_of: dict[int, int] = {}
 
-    def update(self, one: T) -> None:
+    def update(self, worker: T) -> None:
         """Update a worker whose assigned calls or capacity have changed."""
-        load = self._load_of.pop(one.number, None)
-        if load is not None:
-            del self._by_load[load][one.number]
-        if one.assigned < one.capacity:
-            self._load_of[one.number] = one.assigned
-            self._by_load[one.assigned][one.number] = one
+        former, load = self._load_of.pop(worker.number, None), worker.assigned
+        if former is not None:
+            del self._by_load[former][worker.number]
+        if load < worker.capacity:
+            self._load_of[worker.number] = load
+            self._by_load[load][worker.number] = worker
 
     def has_idle(self) -> bool:
         """Return whether a worker has no calls."""
