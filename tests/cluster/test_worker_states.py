@@ -64,6 +64,7 @@ def test_every_state_but_the_first_needs_a_sign_of_the_process() -> None:
         with pytest.raises(ProtocolError):
             next_state(State.STARTING, event)
     assert after([Event.HELLO_NEAR, Event.MADE]) is State.READY
+    assert after([Event.RECEIVING, Event.RELAY_COUNTS, Event.HELLO_FAR]) is State.MAKING  # two connections
     assert after([Event.HELLO_NEAR, Event.MADE, Event.RESTORE, Event.ANSWERS, Event.MADE]) is State.READY
 
 

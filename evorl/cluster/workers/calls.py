@@ -104,9 +104,8 @@ class CallQueue:
         """Remove the next calls in flight, which are answered, and measure their time."""
         for _ in range(count):
             self.in_flight.popleft()
-        now = time.monotonic()
-        self.seconds_per_call += 0.2 * ((now - self.began) / count - self.seconds_per_call)
-        self.began = now
+        former, self.began = self.began, time.monotonic()
+        self.seconds_per_call += 0.2 * ((self.began - former) / count - self.seconds_per_call)
 
     def send_again(self) -> None:
         """Mark all calls as unsent: the worker has lost them."""

@@ -183,9 +183,9 @@ class Feeder:
 
         A host that did not get its piece from a host that has it gets later ones directly from the driver.
         """
-        now = time.monotonic()
+        time_s = time.monotonic()
         for piece in {copy.piece for copy in self._copies.values()} - {None}:
-            if piece is not None and piece.waiting and not piece.late and now > piece.deadline:
+            if piece is not None and piece.waiting and not piece.late and time_s > piece.deadline:
                 piece.late = True
                 self._tree.mark_late({*piece.waiting}, piece.paths)
                 self._lose(piece, {host for host in piece.waiting if piece.paths[host] is not None})

@@ -80,7 +80,7 @@ class RemoteGroup:
         return RemoteFuture(self, call)
 
     def first(self, futures: Sequence[Future]) -> Future:
-        while (ready := next((one for one in futures if one.done()), None)) is None:
+        while (ready := next((future for future in futures if future.done()), None)) is None:
             self.poll(TICK_S)
         return ready
 
@@ -88,8 +88,8 @@ class RemoteGroup:
         remaining, most = iter(arguments), 2 * MAX_AHEAD * len(self.pool.handles)
         in_flight: deque[RemoteFuture] = deque()
         while True:
-            while len(in_flight) < most and (one := next(remaining, None)) is not None:
-                in_flight.append(self.any(method, *one))
+            while len(in_flight) < most and (args := next(remaining, None)) is not None:
+                in_flight.append(self.any(method, *args))
             if not in_flight:
                 return
             yield in_flight.popleft().result()

@@ -29,7 +29,7 @@ class HeartbeatMonitor:
     def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
         """Kill workers that are past their deadline; yield those that have ended, or do not even end when killed.
 
-        ``receive`` handles messages for the given seconds: a heartbeat may be in delivery.
+        ``receive`` handles messages for so many seconds: a heartbeat may be in delivery.
         """
         if any(self._is_overdue(handle) for handle in self._handles):
             ends = time.monotonic() + GRACE_S
@@ -72,12 +72,12 @@ class DriverPauses:
         For connected workers only the time counts in which this process did not run at all (stopped or suspended).
         For others its time of computation counts as well: their connection and hello need the driver to proceed.
         """
-        now, cpu_time = time.monotonic(), time.process_time()
-        if now - self._last_check < TICK_S / 2:
+        checked, cpu_time = time.monotonic(), time.process_time()
+        if checked - self._last_check < TICK_S / 2:
             return False
-        away = max(0.0, now - self._last_check - 2 * TICK_S)
+        away = max(0.0, checked - self._last_check - 2 * TICK_S)
         stopped = max(0.0, away - (cpu_time - self._last_cpu_time))
-        self._last_check, self._last_cpu_time = now, cpu_time
+        self._last_check, self._last_cpu_time = checked, cpu_time
         for handle in handles:
             handle.process.signs.postpone(stopped if handle.connected else away)
         return True

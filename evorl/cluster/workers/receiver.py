@@ -67,8 +67,9 @@ class Receiver:
 
     def _serve(self) -> None:
         poller, relay = zmq.Poller(), self.relay
-        for one in (self.socket, self._stop, *(() if relay is None else (relay.socket, *relay.authenticator.sockets))):
-            poller.register(one, zmq.POLLIN)
+        of_relay = () if relay is None else (relay.socket, *relay.authenticator.sockets)
+        for source in (self.socket, self._stop, *of_relay):
+            poller.register(source, zmq.POLLIN)
         self._send(Kind.RECEIVING, None)
         while self._stop not in dict(poller.poll()):
             while relay is not None and (broadcast := relay.receive()) is not None:
@@ -116,13 +117,13 @@ class Receiver:
 
     def _follow(self, send_number: int, content: bytes) -> None:
         """Store a piece of the feed if it is the next one; tell the driver what the copy holds."""
-        found = loads(content)
-        if not isinstance(found, list) or len(found) != 3:
+        parts = loads(content)
+        if not isinstance(parts, list) or len(parts) != 3:
             raise ProtocolError("not a piece of a feed")
-        before, after, piece = found
+        before, after, piece = parts
         if self.reader is None:
             raise ProtocolError("a piece of a feed, which no member reads")
-        if before == self._position:  # else it was sent again, or the one before it was lost
+        if before == self._position:  # else it was sent again, or the former piece was lost
             self._position, self._fd = after, self.reader.follow(piece)
         self._send(Kind.FOLLOWED, [send_number, self._position, self._fd])
 

@@ -116,7 +116,7 @@ class Sender:
         self.send(handle, Kind.MAKE, os.getpid(), Payload([states, self.recovery_state()]))
 
     def remove_worker(self, handle: WorkerHandle) -> None:
-        """Forget a worker whose process has ended; push the workers of hosts that waited for a broadcast from it."""
+        """Forget a worker whose process has ended, and push the workers that this unblocks (`Unblocks.BEHIND`)."""
         unblocked = self.broadcaster.remove_worker(handle)
         self.feeder.remove_worker(handle)
         self.tree.remove_worker(handle)

@@ -235,7 +235,7 @@ def _close(member: Any) -> None:
 
 def _failure(error: Exception) -> list[Any]:
     """Return the outcome of a call that raised: names of the error's classes, message and traceback."""
-    kinds = [one.__name__ for one in type(error).__mro__]
+    kinds = [kind.__name__ for kind in type(error).__mro__]
     texts = (str(error), "".join(traceback.format_exception(error)))
     return [False, [kinds, *(text.encode(errors="replace").decode() for text in texts)]]
 
