@@ -79,6 +79,7 @@ TRANSITIONS = {
 
 def next_state(state: State, event: Event) -> State:
     """Return the state after an event. Raises `ProtocolError` if the state does not accept it."""
-    if state not in TRANSITIONS[event].states:
+    following = TRANSITIONS[event].states.get(state)
+    if following is None:
         raise ProtocolError(f"{event.value}, while {state.value}")
-    return TRANSITIONS[event].states[state]
+    return following

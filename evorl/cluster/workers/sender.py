@@ -59,14 +59,14 @@ class Sender:
         if not handle.ready:
             return
         self.feeder.show(handle)
-        queue = handle.calls
+        queue, near = handle.calls, self.is_near(handle)
         if not queue.in_flight:
             queue.began = time.monotonic()
             handle.process.signs.renew()
         calls = []
-        while queue.unsent and not self._waits(handle, queue.unsent[0]):
+        while queue.unsent and (near or not self._waits(handle, queue.unsent[0])):
             calls.append(queue.send_next())
-            if self.is_near(handle):
+            if near:
                 calls[-1].hold_arguments(self.block_pool)
         parts = (((call.number, call.method, call.members, call.stateful), call.payload) for call in calls)
         for envelopes, payload in messages(parts):
@@ -74,9 +74,7 @@ class Sender:
             self.send(handle, Kind.CALL, (handle.process.take_released(), envelopes), payload, place)
 
     def _waits(self, handle: WorkerHandle, call: Call) -> bool:
-        """Return whether a call waits for its broadcast arrays, or for the feed, on its worker's host."""
-        if self.is_near(handle):
-            return False
+        """Return whether a call waits for its broadcast arrays, or for the feed, on another host."""
         arrays = call.number != handle.calls.missing and self.broadcaster.is_pending(handle, call.payload)
         return arrays or self.feeder.is_pending(handle, call)
 
@@ -125,7 +123,7 @@ class Sender:
 
     def is_near(self, handle: WorkerHandle) -> bool:
         """Return whether a worker has said that it is on the driver's host."""
-        return handle.host == self.host
+        return handle.process.host == self.host
 
     # -------------------------------------------------------------- messages
 
