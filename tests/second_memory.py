@@ -23,6 +23,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from evorl.nets import capture
 from evorl.nets.capture import InPlace, Trace, TraceCache
+from evorl.nets.trees import leaves
 from evorl.rl import network_learner
 from evorl.rl.network_learner import NetworkLearner
 
@@ -105,9 +106,9 @@ def graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     return run, results
 
 
-def graphed(function: Callable[..., Any], *example: Tensor) -> InPlace:
+def graphed(function: Callable[..., Any], *example: Any) -> InPlace:
     """What stands in for `evorl.nets.capture.capture` on a GPU."""
-    device = next((x.device for x in example if isinstance(x, Second)), CPU)
+    device = next((x.device for x in leaves(example) if isinstance(x, Second)), CPU)
     return capture.by_graph(graph, device, function, *example)
 
 

@@ -22,18 +22,22 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-Result = TypeVar("Result", tuple[Tensor, ...], dict[str, Tensor])
+from evorl.nets.trees import Tree, flatten, leaves, mapped, outline, rebuild
+
+Result = TypeVar("Result")
+Replay = Callable[..., Any]
+"""It takes the tensors of a function's arguments, in order, and returns what the function would."""
 
 _MOVE = torch.ops.aten._to_copy.default
 _BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # autograd's, no arithmetic
 
 
-def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
-    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Trace`.
+def capture(function: Callable[..., Tree], *example: Tree) -> Replay:
+    """A replay of ``function`` for arguments of exactly the example's form, shapes and dtypes; see `Trace`.
 
     Raises RuntimeError for the gradient of a convolution on the CPU, whose arguments the tracer does not know.
     """
-    gpu = next((x.device for x in example if x.is_cuda), None)
+    gpu = next((x.device for x in leaves(example) if x.is_cuda), None)
     if gpu is not None:
         return by_graph(cuda_graph, gpu, function, *example)
     record = Trace.of(function, *example)
@@ -44,12 +48,12 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
         warnings.simplefilter("ignore")  # of shapes that become constants: they are
         graph, _ = tracer._create_graph_by_tracing(record.perform, record.example, lambda _: "", True, False)
     run = tracer._create_function_from_graph("replay", graph)
-    names, one_executor = record.names, cast(Any, torch.jit).optimized_execution
+    form, one_executor = record.form, cast(Any, torch.jit).optimized_execution
 
     def replay(*arguments: Tensor) -> Any:
         with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
             out: tuple[Tensor, ...] = run(*arguments)
-        return named_results(names, out)
+        return rebuild(form, iter(out))
 
     return replay
 
@@ -57,11 +61,11 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
 def by_graph(
     graph: Callable[[Trace], tuple[Callable[[], None], tuple[Tensor, ...]]],
     device: torch.device,
-    function: Callable[..., Any],
-    *example: Tensor,
+    function: Callable[..., Tree],
+    *example: Tree,
 ) -> InPlace:
     """A replay by what ``graph`` makes of the record; of an argument elsewhere a graph would freeze the value."""
-    record = Trace.of(function, *(x.to(device) for x in example)).of_one_device()
+    record = Trace.of(function, *mapped(lambda x: x.to(device), example)).of_one_device()
     with torch.no_grad(), _graphs, _no_garbage_collection():
         return InPlace(record, *graph(record))
 
@@ -88,7 +92,7 @@ class InPlace:
     """
 
     def __init__(self, record: Trace, run: Callable[[], None], results: tuple[Tensor, ...]) -> None:
-        self._run, self._results, self._names = run, results, record.names
+        self._run, self._results, self._form = run, results, record.form
         self._inside = list(record.example)
         self._written = [number for number, x in enumerate(self._inside) if _memory(x) in record.written]
         self.constants = record.constants  # a graph knows where they are, and does not keep them
@@ -99,7 +103,7 @@ class InPlace:
             self._run()
             for number in self._written:
                 arguments[number].copy_(self._inside[number])
-            return named_results(self._names, tuple(x.clone() for x in self._results))
+            return rebuild(self._form, (x.clone() for x in self._results))
 
 
 def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
@@ -124,28 +128,26 @@ def _first_graph() -> torch.cuda.CUDAGraph:
 
 
 class TraceCache:
-    """Functions that are recorded at their first call with arguments of new shapes or dtypes, then replayed.
+    """Functions that are recorded at their first call with arguments of a new form, then replayed.
 
-    ``make``: makes the replay, as `capture` does.
+    ``make``: makes the replay, as `capture` does. Of methods of several objects there is one record, so what they read
+    of their objects must be the same.
     """
 
-    def __init__(self, make: Callable[..., Callable[..., Any]] = capture) -> None:
+    def __init__(self, make: Callable[..., Replay] = capture) -> None:
         self._make = make
-        self._replays: dict[Any, Callable[..., Any]] = {}
+        self._replays: dict[Any, Replay] = {}
 
-    def replay(self, function: Callable[..., Result], *arguments: Tensor) -> Result:
-        """``function(*arguments)``; see `Trace`. Two functions of one name must not share their records."""
-        key = (function.__name__, *[(x.shape, x.dtype) for x in arguments])
-        found: Callable[..., Result] | None = self._replays.get(key)
-        if found is None:
+    def replay(self, function: Callable[..., Result], *arguments: Tree) -> Result:
+        """``function(*arguments)``; see `Trace`."""
+        tensors, form = flatten(arguments)
+        key = (getattr(function, "__func__", function), *form)  # a method would keep its object
+        replay = self._replays.get(key)
+        if replay is None:
             with torch.inference_mode(False):
-                found = self._replays[key] = self._make(function, *arguments)
-        return found(*arguments)
-
-
-def named_results(names: tuple[str, ...] | None, results: tuple[Tensor, ...]) -> Any:
-    """The results of a record as its function returned them."""
-    return results if names is None else dict(zip(names, results, strict=True))
+                replay = self._replays[key] = self._make(function, *arguments)
+        result: Result = replay(*tensors)
+        return result
 
 
 class Call(NamedTuple):
@@ -162,24 +164,22 @@ class Trace:
     """The operations that a function performed on an example.
 
     The function must be straight-line: no branch on a tensor's value, no random numbers; whatever
-    is not an argument is frozen into the record, the names of its results as well.
+    is not an argument is frozen into the record, the form of its results as well.
     """
 
     example: tuple[Tensor, ...]
     calls: list[Call]
     results: tuple[Tensor, ...]
-    names: tuple[str, ...] | None
-    """Names of the results; None where the function returns a tuple."""
+    form: Tree
+    """The `outline` of the results as the function returned them."""
 
     @classmethod
-    def of(cls, function: Callable[..., Result], *example: Tensor) -> Trace:
+    def of(cls, function: Callable[..., Tree], *example: Tree) -> Trace:
         """The example's tensors keep their values."""
-        example = tuple(x.detach().clone(memory_format=torch.contiguous_format) for x in example)
+        copy = mapped(lambda x: x.detach().clone(memory_format=torch.contiguous_format), example)
         with torch.enable_grad(), _Tape() as tape:
-            results = function(*example)
-        if isinstance(results, tuple):
-            return cls(example, tape.calls, results, None)
-        return cls(example, tape.calls, tuple(results.values()), tuple(results))
+            results = function(*copy)
+        return cls(tuple(leaves(copy)), tape.calls, tuple(leaves(results)), outline(results))
 
     def perform(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         """The same operations on other arguments."""
@@ -249,7 +249,7 @@ class Trace:
         for i, (operation, args, kwargs, out) in enumerate(self.calls):
             lines.append(f"{operation} {tree_map(name, args)} {tree_map(name, kwargs)}")
             called.update({id(x): f"%{i}.{j}" for j, x in enumerate(tree_leaves(out))})
-        return "\n".join([*lines, f"{self.names} {[name(x) for x in self.results]}"])
+        return "\n".join([*lines, f"{rebuild(self.form, map(name, self.results))}"])
 
 
 def _memory(x: Tensor) -> int:

@@ -29,22 +29,23 @@ import torch
 from torch import Tensor, nn
 
 from evorl import __version__
-from evorl.nets.capture import Result, Trace, named_results
+from evorl.nets.capture import Replay, Trace
+from evorl.nets.trees import Tree, rebuild
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace
 
 
-def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
-    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Trace`.
+def compiled(function: Callable[..., Tree], *example: Tree) -> Replay:
+    """A replay of ``function`` for arguments of exactly the example's form, shapes and dtypes; see `Trace`.
 
     It equals `capture`'s up to rounding, and itself bit for bit on the same machine. Raises torch's error of a compiler
     that fails, OSError where the library cannot be kept, RuntimeError where it alone would not do.
     """
     record = Trace.of(function, *example)
-    run, names = _loaded(_library(record)), record.names
+    run, form = _loaded(_library(record)), record.form
 
     def replay(*arguments: Tensor) -> Any:
-        return named_results(names, tuple(run([x.contiguous() for x in arguments])))
+        return rebuild(form, iter(run([x.contiguous() for x in arguments])))
 
     return replay
 

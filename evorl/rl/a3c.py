@@ -18,6 +18,7 @@ from evorl.mdp.core import Spec
 from evorl.ops.losses import explained_variance
 from evorl.rl import a2c
 from evorl.rl.core import Batch, Learned, NotFinite
+from evorl.rl.policy_gradient import Coefficients, Columns
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
 
@@ -54,19 +55,20 @@ class Learner(a2c.Learner):
 
     def to_update_input(self, batch: Batch, step: int) -> Gradient:
         """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
-        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
+        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
         log_prob, value, advantage, target = self._advantages_and_targets(batch, batch.reward)
-        columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
-        rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
-        arguments = (self.theta, self.entropy_coef, self.critic_coef, rows, *columns)
-        found = self._replay(self._gradient_and_stats, *arguments)
+        columns = self._columns(batch, log_prob, value, advantage.sum(-1), target)
+        rows = torch.arange(columns.action.shape[self._axis], device=self.device)
+        found = self._replay(self._gradient_and_stats, self.theta, self.coefficients, rows, columns)
         stats = {name: float(x) for name, x in found.items() if name != "gradient"}
         stats["value/explained_variance"] = float(explained_variance(value, target))
         return Gradient(found["gradient"], stats)
 
-    def _gradient_and_stats(self, theta: Tensor, *given: Tensor) -> dict[str, Tensor]:
+    def _gradient_and_stats(
+        self, theta: Tensor, coefficients: Coefficients, rows: Tensor, columns: Columns
+    ) -> dict[str, Tensor]:
         """Return the gradient [D] and named numbers about the loss."""
-        gradient, stats = self._gradient(theta, *given)
+        gradient, stats = self._gradient(theta, coefficients, rows, columns)
         return {"gradient": gradient, **stats}
 
     def update(self, given: Any, step: int, iteration: int) -> Learned:
@@ -74,9 +76,7 @@ class Learner(a2c.Learner):
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         gradient = given.gradient.to(self.device)
-        norm = float(
-            self._apply_gradient(gradient, self.theta, self.adam["m"], self.adam["v"], self.adam["t"], self.lr)
-        )
+        norm = float(self._apply_gradient(gradient, *self.network, self.lr))
         for name, x in {**given.stats, "optimizer/grad_norm": norm}.items():
             if not -float("inf") < x < float("inf"):
                 raise NotFinite(f"{name} is {x} in a member's gradient")

@@ -34,6 +34,7 @@ from torch import Tensor
 from evorl.cluster.processes import out_of_memory
 from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork, name_process
 from evorl.cluster.processes.pid import is_stopped
+from evorl.nets.trees import Tree, describe, described, leaves, mapped
 
 JOIN = timedelta(seconds=60)  # for all learners to meet
 FOREVER = timedelta(days=365)  # the end of a wait is for `Keeper` to decide, who sees the processes
@@ -50,13 +51,14 @@ class LearnerLost(RuntimeError):
 
 
 class Split(NamedTuple):
-    """An argument of a gradient step with rows of a minibatch along an axis, of which each learner takes its share."""
+    """An argument of a gradient step with rows of a minibatch along an axis of each of its tensors; each learner takes
+    its share of them."""
 
-    tensor: Tensor
+    tree: Tree
     axis: int
 
 
-Argument = Tensor | Split
+Argument = Tree | Split
 
 
 class Step(msgspec.Struct):
@@ -66,8 +68,8 @@ class Step(msgspec.Struct):
     first: int = 0  # the first row of this learner's share
     rows: int = 1
     total: int = 1  # of the minibatch
-    given: list[int | tuple[str, list[int]]] = msgspec.field(default_factory=list)
-    """Arguments: the number of one of the learner's own `tensors`, or dtype and shape of one that follows."""
+    arguments: list[Any] = msgspec.field(default_factory=list)
+    """Each is the number of one of the learner's `own` trees, or what `describe` says of one whose tensors follow."""
 
 
 class Parallel(Protocol):
@@ -76,7 +78,7 @@ class Parallel(Protocol):
     collective: Collective | None
     device: torch.device
 
-    def tensors(self) -> list[Tensor]:
+    def own(self) -> tuple[Tree, ...]:
         """What gradient steps change, in place."""
         ...
 
@@ -103,10 +105,10 @@ class Collective:
             raise ConnectionError(str(error)) from None
         self._meet()  # from now on nobody needs the store
 
-    def take(self, learner: Parallel, step: Step, given: Sequence[Tensor]) -> dict[str, Tensor]:
+    def take(self, learner: Parallel, step: Step, arguments: Sequence[Tree]) -> dict[str, Tensor]:
         """Take a gradient step on this learner's rows; return the statistics of the whole minibatch."""
         self.step = step
-        return self._whole(getattr(learner, step.name)(*given))
+        return self._whole(getattr(learner, step.name)(*arguments))
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean over the minibatch of what each learner computed as a mean over its rows."""
@@ -137,7 +139,7 @@ class Collective:
 
     def synchronise(self, learner: Parallel) -> None:
         """Give all learners the tensors of learner 0."""
-        for x in learner.tensors():
+        for x in leaves(learner.own()):
             self._wait(self._group.broadcast, dist.BroadcastOptions(), [x])
         self.stale = False
 
@@ -192,36 +194,37 @@ class Leader(Collective):
         learner.collective = self
 
     def take_step(
-        self, learner: Parallel, step: Callable[..., dict[str, Tensor]], given: Sequence[Argument]
+        self, learner: Parallel, step: Callable[..., dict[str, Tensor]], arguments: Sequence[Argument]
     ) -> dict[str, Tensor]:
         """Take a gradient step with all learners; return its statistics. Raises `LearnerLost`.
 
-        ``step``: a method of the learner. ``given``: its arguments; those that are the learner's own `tensors` are not
-        sent, each learner has its own.
+        ``step``: a method of the learner. Arguments that are the learner's `own` are not sent: each has its own.
         """
         with self._explained():
             if self.stale:
                 for ours in self._sockets:
                     _send(ours, Step(""), [])
                 self.synchronise(learner)
-            own = {id(x): i for i, x in enumerate(learner.tensors())}
-            shares = self._shares(step.__name__, given)
-            for ours, (told, arguments) in zip(self._sockets, shares[1:], strict=True):
-                names = [own.get(id(x), _form(x)) for x in arguments]
-                told.given = names
-                _send(ours, told, [x for x, name in zip(arguments, names, strict=True) if not isinstance(name, int)])
+            own = {id(tree): i for i, tree in enumerate(learner.own())}
+            shares = self._shares(step.__name__, arguments)
+            for ours, (part, trees) in zip(self._sockets, shares[1:], strict=True):
+                part.arguments = [own[id(x)] if id(x) in own else describe(x) for x in trees]
+                _send(ours, part, leaves(tuple(x for x in trees if id(x) not in own)))
             return self.take(learner, *shares[0])
 
-    def _shares(self, name: str, given: Sequence[Argument]) -> list[tuple[Step, list[Tensor]]]:
+    def _shares(self, name: str, arguments: Sequence[Argument]) -> list[tuple[Step, list[Tree]]]:
         """Each learner's step and its arguments."""
-        total = next(x.tensor.shape[x.axis] for x in given if isinstance(x, Split))
-        cut = [x.tensor.tensor_split(self.size, x.axis) if isinstance(x, Split) else [x] * self.size for x in given]
-        found, first = [], 0
+        total = next(leaves(x.tree)[0].shape[x.axis] for x in arguments if isinstance(x, Split))
+        shares, first = [], 0
         for rank in range(self.size):
             rows = total // self.size + (rank < total % self.size)  # as `tensor_split` has it
-            found.append((Step(name, first, rows, total), [x[rank] for x in cut]))
+            cut = [self._share(x, rank) if isinstance(x, Split) else x for x in arguments]
+            shares.append((Step(name, first, rows, total), cut))
             first += rows
-        return found
+        return shares
+
+    def _share(self, argument: Split, rank: int) -> Tree:
+        return mapped(lambda x: x.tensor_split(self.size, argument.axis)[rank], argument.tree)
 
     def metrics(self) -> dict[str, float]:
         """What became of time since the last call."""
@@ -265,15 +268,12 @@ def _serve(
             if not step.name:
                 collective.synchronise(learner)
             else:
-                own = learner.tensors()
-                arguments = [own[x] if isinstance(x, int) else _receive(given, *x).to(device) for x in step.given]
+                receive = partial(_receive, given, device)
+                own = learner.own()
+                arguments = [own[x] if isinstance(x, int) else described(x, receive) for x in step.arguments]
                 collective.take(learner, step, arguments)
     except ConnectionError:  # another learner is gone: it is the cause, this one's end is not
         signal.pause()
-
-
-def _form(x: Tensor) -> tuple[str, list[int]]:
-    return str(x.dtype).removeprefix("torch."), [*x.shape]
 
 
 def _send(to: socket.socket, step: Step, tensors: Sequence[Tensor]) -> None:
@@ -293,7 +293,7 @@ def _receive_step(given: socket.socket) -> Step | None:
     return msgspec.msgpack.decode(head, type=Step)
 
 
-def _receive(given: socket.socket, dtype: str, shape: Sequence[int]) -> Tensor:
+def _receive(given: socket.socket, device: torch.device, dtype: str, shape: Sequence[int]) -> Tensor:
     x = torch.empty(math.prod(shape), dtype=getattr(torch, dtype))
     room = _bytes(x)
     while len(room):
@@ -301,7 +301,7 @@ def _receive(given: socket.socket, dtype: str, shape: Sequence[int]) -> Tensor:
         if not count:
             raise ConnectionError("learner 0 is gone")
         room = room[count:]
-    return x.view(torch.Size(shape))
+    return x.view(torch.Size(shape)).to(device)
 
 
 def _bytes(x: Tensor) -> memoryview:

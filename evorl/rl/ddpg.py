@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.rl.data_parallel import Argument, Split
-from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
-from evorl.rl.replay_learner import follow, gap
+from evorl.nets.trees import Tree
+from evorl.rl.data_parallel import Split
+from evorl.rl.network_learner import Network
+from evorl.rl.off_policy import Critic, OffPolicy, OffPolicyHyper
+from evorl.rl.replay_learner import Transitions, follow
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative
 
@@ -57,43 +59,44 @@ class Learner(OffPolicy[H]):
         """The action [N, K] in the next state whose value a target takes; ``noise`` [noises, N, K]."""
         return self.actor(theta_target, following)
 
-    def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.theta_target]
+    def target_value(self, values: Tensor) -> Tensor:
+        """The value [N, R] of that action, from those of all target critics [G, N, R]."""
+        return values[0]
 
-    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        rest: tuple[Argument, ...] = (self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns])
-        critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
+    def own(self) -> tuple[Tree, ...]:
+        return (*super().own(), self.theta_target)
+
+    def gradient_step(self, number: int, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
+        rest = (self.lr, self._statistics(), Split(noise, 1), Split(minibatch, 0))
         if not self.actor_is_due(number):
-            return self._take_step(self._critic_step, *critic, *rest)
-        return self._take_step(self._critic_and_actor_step, *critic, self.theta, *self.adam.values(), *rest)
+            return self._take_step(self._critic_step, self.critic, self.theta_target, *rest)
+        return self._take_step(self._critic_and_actor_step, self.critic, self.network, self.theta_target, *rest)
 
     def _critic_step(
-        self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor,
-        noise: Tensor, *columns: Tensor,
+        self, critic: Critic, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        inputs, action, reward, discount, following = self.split(columns)
+        inputs, following = (self.normalized(statistics, x) for x in (minibatch.inputs, minibatch.following))
         with torch.no_grad():
             next_action = self.target_action(theta_target, following, noise)
-            next_value = self.q_values(phi_target, following, next_action).amin(0)
-            target = reward + discount * next_value  # y_i; of several critics the smallest value counts
-        return self.critic_update(phi, m, v, t, lr, inputs, action, target)
+            next_value = self.target_value(self.q_values(critic.target, following, next_action))
+            target = minibatch.reward + minibatch.discount * next_value  # y_i
+        return self.critic_update(critic, lr, inputs, minibatch.action, target)
 
     def _critic_and_actor_step(
-        self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor,
-        theta: Tensor, actor_m: Tensor, actor_v: Tensor, actor_t: Tensor, lr: Tensor, noise: Tensor, *columns: Tensor,
+        self, critic: Critic, actor: Network, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...],
+        noise: Tensor, minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        stats = self._critic_step(theta_target, phi, phi_target, m, v, t, lr, noise, *columns)
-        stats |= self._actor_step(theta, actor_m, actor_v, actor_t, lr, phi, noise, *columns)
-        follow(phi_target, phi, self.hyper.tau)
-        follow(theta_target, theta, self.hyper.tau)
-        return {**stats, "value/target_gap": gap(phi, phi_target)}
+        stats = self._critic_step(critic, theta_target, lr, statistics, noise, minibatch)
+        stats |= self._actor_step(actor, {"q": critic.phi}, lr, statistics, noise, minibatch.inputs)
+        follow(theta_target, actor.theta, self.hyper.tau)
+        return stats | self.targets_follow(critic)
 
     def actor_loss(
-        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+        self, theta: Tensor, guide: dict[str, Tensor], noise: Tensor, inputs: tuple[Tensor, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Its gradient is the negated deterministic policy gradient, eq. 6."""
-        inputs = self.now(columns)
-        value = self.critic.first(self.critic_layout, guide[0], inputs, self.actor(theta, inputs))
+        value = self.q_functions.first(self.critic_layout, guide["q"], inputs, self.actor(theta, inputs))
         return -value.sum(-1).mean(), {}
 
     # -------------------------------------------------------------- critics and actors apart
@@ -101,21 +104,20 @@ class Learner(OffPolicy[H]):
     def set_target_policy(self, theta: Tensor) -> None:
         self.theta_target.copy_(theta)
 
-    def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
-        return self._take_step(self._critic_alone, *critic, self.lr, noise, *self._statistics(), *columns)
+    def critic_step(self, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
+        arguments = (self.critic, self.theta_target, self.lr, self._statistics(), noise, minibatch)
+        return self._take_step(self._critic_alone, *arguments)
 
     def _critic_alone(
-        self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor,
-        noise: Tensor, *columns: Tensor,
+        self, critic: Critic, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        stats = self._critic_step(theta_target, phi, phi_target, m, v, t, lr, noise, *columns)
-        follow(phi_target, phi, self.hyper.tau)
-        return {**stats, "value/target_gap": gap(phi, phi_target)}
+        stats = self._critic_step(critic, theta_target, lr, statistics, noise, minibatch)
+        return stats | self.targets_follow(critic)
 
     def actor(self, theta: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
         """Deterministic actions [N, K] for normalised inputs."""
-        return self._network(theta, inputs, None, None).raw
+        return self._outputs(theta, inputs, None, None).raw
 
     # -------------------------------------------------------------- state
 

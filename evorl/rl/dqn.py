@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,11 +25,13 @@ from evorl.mdp.core import Discrete, Spec, StateDict
 from evorl.nets.action_values import ActionValues, noise_size, perturbed
 from evorl.nets.distributions import MASKED
 from evorl.nets.policy import Net, Output
+from evorl.nets.trees import Tree
 from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
 from evorl.replay.prioritized import Drawn, Priorities
 from evorl.rl.core import Batch, Learned
 from evorl.rl.data_parallel import Split
-from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, follow, gap
+from evorl.rl.network_learner import Network
+from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, Transitions, follow, gap
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal, Schedule
@@ -99,8 +101,16 @@ class DQN(ReplayHyper):
 H = TypeVar("H", bound=DQN, covariant=True)
 
 
+class Exploration(NamedTuple):
+    """How often the slots of a member act at random."""
+
+    epsilon: Tensor  # [] the first one
+    spread: Tensor  # [] the last one with epsilon^(1 + this)
+
+
 class Learner(ReplayLearner[H]):
     policy: ActionValues
+    rows: ClassVar[int] = 0  # the axis of a minibatch's transitions
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Discrete):
@@ -113,9 +123,8 @@ class Learner(ReplayLearner[H]):
         self.support = torch.linspace(*hyper.support, hyper.atoms, device=device)
         self.noise_size = noise_size(self.policy)
         # evaluations of the stochastic policy explore as training does in the end
-        self.epsilon = torch.full((), scheduled(hyper.epsilon, math.inf), device=device)
-        self.spread = torch.zeros((), device=device)
-        self.extra = (self.epsilon, self.spread)
+        epsilon = torch.full((), scheduled(hyper.epsilon, math.inf), device=device)
+        self.extra = Exploration(epsilon, spread=torch.zeros((), device=device))
         self.exploration, self.beta = scheduled(hyper.epsilon, 0), scheduled(hyper.beta, 0)
         self.drawn = Drawn(np.zeros((0, 0), np.int64), np.zeros((0, 0)))  # of the gradient steps being taken
 
@@ -140,9 +149,7 @@ class Learner(ReplayLearner[H]):
         epsilon = 1.0 if self.plays_uniformly else self.exploration
         return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
 
-    def _decide(
-        self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def _decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
         """Epsilon-greedy under Gumbel noise: the largest noise names an action evenly, and how large it is decides,
         independently of that, whether to take it."""
         epsilon, spread = extra
@@ -156,7 +163,7 @@ class Learner(ReplayLearner[H]):
         action = torch.where(explore, at_random, q.argmax(-1))
         return action[:, None], noise.new_zeros(len(noise))
 
-    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+    def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
         q = self.mean(self.values(theta, theta[:0], inputs)).sum(1)
         return Output(q, None, q.new_zeros(len(q), len(self.spec.rewards)), None, q[:, :0])
 
@@ -198,15 +205,14 @@ class Learner(ReplayLearner[H]):
             metrics["replay/beta"] = self.beta
         return learned._replace(metrics=metrics)
 
-    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
-        """With priorities there is one more column, the weights [count, batch]."""
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> Any:
         if not self.hyper.prioritized:
             return super().minibatches(reading, first, count, *words)
         self.priorities.follow(reading.oldest, reading.length)
         key = seeds.key(self.seed, "replay", *words)
         self.drawn = self.priorities.draw(key, first, count, self.hyper.batch)
-        weight = torch.from_numpy(self.priorities.weights(self.drawn, self.beta)).to(self.device)
-        return [*self._columns(reading, self.drawn.numbers.reshape(-1), count), weight]
+        weight = torch.from_numpy(self.priorities.weights(self.drawn, self.beta)).to(self.device)  # [count, batch]
+        return self._read(reading, self.drawn.numbers.reshape(-1), count)._replace(weight=weight)
 
     def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
         """Priorities change when the gradient steps that were drawn by them have been taken."""
@@ -232,39 +238,37 @@ class Learner(ReplayLearner[H]):
     def _noise(self, shape: tuple[int, ...], *words: int | str) -> Tensor:
         return torch.from_numpy(seeds.generator(self.seed, *words).standard_normal(shape, np.float32))
 
-    def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.theta_target]
+    def own(self) -> tuple[Tree, ...]:
+        return (*super().own(), self.theta_target)
 
-    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    def gradient_step(self, number: int, noise: Tensor, minibatch: Any) -> dict[str, Tensor]:
         step = self._step_and_follow if (number + 1) % self.hyper.target_every == 0 else self._step
-        given = (self.theta, self.theta_target, *self.adam.values(), self.lr, noise, *self._statistics())
-        return self._take_step(step, *given, *self._split(columns))
+        arguments = (self.network, self.theta_target, self.lr, self._statistics(), noise)
+        return self._take_step(step, *arguments, Split(minibatch, self.rows))
 
-    def _split(self, columns: list[Tensor]) -> list[Split]:
-        """The columns of a minibatch with the axis of its rows."""
-        return [Split(x, 0) for x in columns]
-
-    def _step_and_follow(self, theta: Tensor, theta_target: Tensor, *given: Tensor) -> dict[str, Tensor]:
-        stats = self._step(theta, theta_target, *given)
-        stats["value/target_gap"] = gap(theta, theta_target)
-        follow(theta_target, theta, self.hyper.tau)
+    def _step_and_follow(
+        self, network: Network, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        minibatch: Any,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        stats = self._step(network, theta_target, lr, statistics, noise, minibatch)
+        stats["value/target_gap"] = gap(network.theta, theta_target)
+        follow(theta_target, network.theta, self.hyper.tau)
         return stats
 
     def _step(
-        self, theta: Tensor, theta_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, noise: Tensor,
-        *columns: Tensor,
+        self, network: Network, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        minibatch: Any,
     ) -> dict[str, Tensor]:  # fmt: skip
-        rest = list(columns)
-        weight = rest.pop() if self.hyper.prioritized else None
-        legal = rest.pop() if self.spec.masked else None
-        inputs, action, reward, discount, following = self.split(tuple(rest))
+        batch: Transitions = minibatch
+        theta, weight = network.theta, batch.weight
+        inputs, following = (self.normalized(statistics, x) for x in (batch.inputs, batch.following))
         with torch.no_grad():
-            target = self.target(theta, theta_target, noise, reward, discount, following, legal)
+            target = self.target(theta, theta_target, noise, batch.reward, batch.discount, following, batch.legal)
         leaf = theta.detach().requires_grad_()
-        predicted = of_action(self.values(leaf, noise[0], inputs), action)
+        predicted = of_action(self.values(leaf, noise[0], inputs), batch.action)
         loss, error = self.losses(predicted, target)
         (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).mean(), leaf)
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        norm = self._apply_gradient(gradient, *network, lr)
         stats = {"loss/value": loss.detach().mean(), "value/q": self.mean(predicted.detach()).mean()}
         stats["optimizer/grad_norm"] = norm
         return stats if weight is None else {**stats, "error": error}

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import kl
+from evorl.nets.trees import Tree
 from evorl.ops.losses import clipped_surrogate
 from evorl.ops.returns import vtrace
 from evorl.replay.mixture import Parts
 from evorl.replay.parts.circular import CircularKeys
 from evorl.replay.parts.queue import QueueKeys
 from evorl.replay.parts.uniform import UniformKeys
-from evorl.rl.rollout_replay import Decided, RolloutHyper, RolloutLearner
+from evorl.rl.network_learner import Network
+from evorl.rl.rollout_replay import Decided, LossInputs, RolloutHyper, RolloutLearner
 from evorl.util.types import Count, Natural, Positive
 
 
@@ -49,46 +51,37 @@ class Impact(RolloutHyper):
 
 
 class Learner(RolloutLearner[Impact]):
+    theta_target: Tensor
+
     def __init__(self, hyper: Impact, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         self.theta_target = self.theta.clone()
         circular = hyper.replay.circular
         self.target_every = hyper.target_every or circular.batches * circular.passes
 
-    @property
-    def constants(self) -> tuple[Tensor, ...]:
-        return (*super().constants, self.theta_target)
-
-    def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.theta_target]
+    def own(self) -> tuple[Tree, ...]:
+        return (*super().own(), self.theta_target)
 
     def _step(self) -> Callable[..., dict[str, Tensor]]:
         copies = self.gradient_steps % self.target_every == 0  # algorithm 1: t = 0 (mod t_target)
         return self._copy_and_optimise if copies else self._optimise
 
-    def _copy_and_optimise(
-        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
-    ) -> dict[str, Tensor]:
-        theta_target = given[len(self.constants) - 1]
-        theta_target.copy_(theta)
-        return self._optimise(theta, m, v, t, lr, *given)
+    def _copy_and_optimise(self, network: Network, theta_target: Tensor, *rest: Tree) -> dict[str, Tensor]:
+        theta_target.copy_(network.theta)
+        return self._optimise(network, theta_target, *rest)
 
-    def loss(
-        self,
-        theta: Tensor,
-        constants: tuple[Tensor, ...],
-        statistics: tuple[Tensor, ...],
-        columns: Mapping[str, Tensor],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        entropy_coef, critic_coef, gamma, lam, theta_target = constants
-        now, worker = self._decided(theta, statistics, columns), columns["log_prob"]
+    def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        entropy_coef, critic_coef, gamma, lam = data.coefficients
+        columns, weight = data.columns, data.weight
+        now, worker = self._decided(theta, data.statistics, columns), columns["log_prob"]
+        assert data.theta_target is not None
         with torch.no_grad():
-            then = self._decided(theta_target, statistics, columns)
+            then = self._decided(data.theta_target, data.statistics, columns)
             value_target, advantage = self._targets(then, columns, gamma, lam)
             # section 3.1: min(worker / target, rho) * now / worker is now / max(target, worker / rho)
             anchor = torch.maximum(then.log_prob, worker - math.log(self.hyper.worker_clip))
         surrogate, clipped = clipped_surrogate(now.log_prob, anchor, advantage.sum(-1), self.hyper.clip)
-        error, weight = value_target - now.value[:-1], columns.get("weight")
+        error = value_target - now.value[:-1]
         policy = -self._total(surrogate, weight)
         value = self._total(self._over_rewards(error.square()), weight)
         entropy = self._total(now.entropy, weight)

@@ -6,7 +6,7 @@ Policy gradients (`evorl.rl.policy_gradient`) and learners with a replay build o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,13 +20,22 @@ from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout, copied, load
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
-from evorl.ops.adam import adam, fused_adam
+from evorl.nets.trees import Tree, leaves, mapped
+from evorl.ops.adam import Adam, adam, fused_adam
+from evorl.ops.rmsprop import RMSProp
 from evorl.rl.core import Batch, Decision, Hyper
 from evorl.rl.data_parallel import Argument, Collective, Leader, Split
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
 H = TypeVar("H", bound=Hyper, covariant=True)
+
+
+class Network(NamedTuple):
+    """What gradient steps change of a network."""
+
+    theta: Tensor  # [D] its parameters
+    optimizer: Adam | RMSProp
 
 
 class NetworkLearner(Generic[H]):
@@ -45,17 +54,13 @@ class NetworkLearner(Generic[H]):
             raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
         self._initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
         self.layout = Layout.of(self.policy)
-        self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
+        theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
+        self.network = Network(theta, self._new_optimizer(theta))
         self.policy.to(device)
         self.lr = torch.zeros((), device=device)  # as scheduled
-        self.adam = {
-            "m": torch.zeros_like(self.theta),
-            "v": torch.zeros_like(self.theta),
-            "t": torch.zeros_like(self.lr),
-        }
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
-        self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on
+        self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on, for `_decide`
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
         self.collective: Collective | None = None  # where several learners take the gradient steps together
 
@@ -63,6 +68,14 @@ class NetworkLearner(Generic[H]):
     def hyper(self) -> H:
         """Constant: the captured updates hold its numbers."""
         return self._hyper
+
+    @property
+    def theta(self) -> Tensor:
+        """The parameters [D]."""
+        return self.network.theta
+
+    def _new_optimizer(self, theta: Tensor) -> Adam | RMSProp:
+        return Adam.of(theta)
 
     def _build_policy(self, spec: Spec) -> Policy | ActionValues:
         return Policy(spec, self.hyper.net)
@@ -83,45 +96,32 @@ class NetworkLearner(Generic[H]):
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        given = [*inputs, noise]
-        given += [x for x in (legal, carry, start) if x is not None]
-        if self.device.type != "cpu":
-            given = [x.to(self.device, non_blocking=True) for x in given]
-        arguments = (self.theta, *self.extra, *self._statistics(), *given)
+        arguments = (self.theta, self.extra, self._statistics(), inputs, legal, noise, carry, start)
         with torch.inference_mode():
-            action, played, log_prob, value, *rest = (x.cpu() for x in self._acts.replay(self._act, *arguments))
-        following = rest.pop(0) if carry is not None else None
-        return Decision(action, played, log_prob, value, following, *rest)
+            if self.device.type == "cpu":
+                return self._acts.replay(self._act, *arguments)
+            there = mapped(lambda x: x.to(self.device, non_blocking=True), arguments)
+            return mapped(lambda x: x.cpu(), self._acts.replay(self._act, *there))
 
-    @property
-    def _own(self) -> int:
-        """How many tensors hold the statistics of the inputs."""
-        return 0 if self.moments is None else self.moments.count_tensors
-
-    def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        own, count = self._own, len(self.spec.inputs)
-        extra, given = given[: len(self.extra)], given[len(self.extra) :]
-        statistics, given = given[:own], given[own:]
-        inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
-        legal = rest.pop(0) if self.spec.masked else None
-        carry, start = rest if rest else (None, None)
-        with torch.no_grad():
-            if carry is not None and start is not None:
-                out = self.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
-                out = Output(out.raw[0], out.log_std, out.value[0], out.carry, out.features[0])
-            else:
-                out = self.forward(theta, statistics, inputs)
-            action, log_prob = self._decide(out, legal, noise, extra)
-            result = (action, to_world(self.spec.action, action), log_prob, out.value)
-        return (*result, *(() if out.carry is None else (out.carry,)), *self._described(out))
+    @torch.no_grad()
+    def _act(
+        self, theta: Tensor, extra: tuple[Tensor, ...], statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...],
+        legal: Tensor | None, noise: Tensor, carry: Tensor | None, start: Tensor | None,
+    ) -> Decision:  # fmt: skip
+        if carry is not None and start is not None:
+            out = self.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
+            out = Output(out.raw[0], out.log_std, out.value[0], out.carry, out.features[0])
+        else:
+            out = self.forward(theta, statistics, inputs)
+        action, log_prob = self._decide(out, legal, noise, extra)
+        played = to_world(self.spec.action, action)
+        return Decision(action, played, log_prob, out.value, out.carry, *self._described(out))
 
     def _described(self, out: Output) -> tuple[Tensor, ...]:
         """What else of a decision the learner's batches hold: the policy, and the features."""
         return ()
 
-    def _decide(
-        self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def _decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Any) -> tuple[Tensor, Tensor]:
         """Return the actions [B, K] under this noise, and their log-probabilities [B]."""
         action = sample(self.spec.action, out.raw, out.log_std, legal, noise)
         return action, log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, action)[0]
@@ -135,11 +135,12 @@ class NetworkLearner(Generic[H]):
         start: Tensor | None = None,
     ) -> Output:
         """Return the network's outputs as a function of its flat parameters."""
-        if self.moments is not None:
-            inputs = self.moments.normalize(statistics, inputs)
-        return self._network(theta, inputs, carry, start)
+        return self._outputs(theta, self.normalized(statistics, inputs), carry, start)
 
-    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+    def normalized(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return inputs if self.moments is None else self.moments.normalize(statistics, inputs)
+
+    def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
         """Return the outputs for inputs that are already normalised."""
         out: Output = functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start))
         return out
@@ -162,35 +163,38 @@ class NetworkLearner(Generic[H]):
 
     # -------------------------------------------------------------- optimising
 
-    def tensors(self) -> list[Tensor]:
+    def own(self) -> tuple[Tree, ...]:
         """What gradient steps change, in place."""
-        return [self.theta, *self.adam.values()]
+        return (self.network,)
 
-    def _take_step(self, step: Callable[..., dict[str, Tensor]], *given: Argument) -> dict[str, Tensor]:
+    def tensors(self) -> list[Tensor]:
+        return leaves(self.own())
+
+    def _take_step(self, step: Callable[..., dict[str, Tensor]], *arguments: Argument) -> dict[str, Tensor]:
         """Take a gradient step with these arguments, alone or together with other learners; return its statistics."""
         if isinstance(self.collective, Leader):
-            return self.collective.take_step(self, step, given)
-        plain = [x.tensor if isinstance(x, Split) else x for x in given]
-        return self._replay(step, *plain)
+            return self.collective.take_step(self, step, arguments)
+        return self._replay(step, *(x.tree if isinstance(x, Split) else x for x in arguments))
 
-    def _replay(self, step: Callable[..., dict[str, Tensor]], *given: Tensor) -> dict[str, Tensor]:
-        """``step(*given)``, by a replay where handing over its operations takes a part of the time."""
+    def _replay(self, step: Callable[..., dict[str, Tensor]], *arguments: Tree) -> dict[str, Tensor]:
+        """``step(*arguments)``, by a replay where handing over its operations takes a part of the time."""
         if not self.policy.light and self.device.type != "cuda":  # through time, or of images
-            return step(*given)
-        return self._updates.replay(step, *given)
+            return step(*arguments)
+        return self._updates.replay(step, *arguments)
 
     def _mean(self, x: Tensor) -> Tensor:
         """The mean over a minibatch, of a mean over this learner's share of it."""
         return x if self.collective is None else self.collective.mean(x)
 
-    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
+    def _apply_gradient(self, gradient: Tensor, theta: Tensor, optimizer: Adam | RMSProp, lr: Tensor) -> Tensor:
         """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping.
 
-        Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
+        Of stacked networks, gradient and theta [K, D], each has its own norm [K].
         """
+        assert isinstance(optimizer, Adam)
         norm, gradient = self._clipped(gradient)
         step = adam if self.policy.light else fused_adam  # which `capture` cannot record on the CPU
-        step(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
+        step(theta, gradient, optimizer, lr, self.hyper.adam_epsilon)
         return norm
 
     def _clipped(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,7 +210,7 @@ class NetworkLearner(Generic[H]):
     def state_dict(self) -> StateDict:
         return {
             "policy": self.layout.copied(self.theta),
-            "optimizer": copied(self.adam),
+            "optimizer": copied(self.network.optimizer._asdict()),
             "moments": None if self.moments is None else self.moments.state_dict(),
         }
 
@@ -215,7 +219,7 @@ class NetworkLearner(Generic[H]):
 
     def load_state_dict(self, state: StateDict) -> None:
         self.load_policy(state)
-        load(self.adam, state["optimizer"])
+        load(self.network.optimizer._asdict(), state["optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load only the weights and input statistics of another run. Raises ValueError if they do not fit."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,10 @@ from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout, copied, load
 from evorl.nets.policy import Activation, Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
-from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner
+from evorl.nets.trees import Tree
+from evorl.ops.adam import Adam
+from evorl.rl.network_learner import Network
+from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, Transitions, follow, gap
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction
@@ -36,6 +39,14 @@ class OffPolicyHyper(ReplayHyper):
 
 
 H = TypeVar("H", bound=OffPolicyHyper, covariant=True)
+
+
+class Critic(NamedTuple):
+    """What gradient steps change of the stacked critics."""
+
+    phi: Tensor  # [D] their parameters
+    target: Tensor  # [D] those of their targets
+    adam: Adam
 
 
 class OffPolicy(ReplayLearner[H]):
@@ -56,17 +67,12 @@ class OffPolicy(ReplayLearner[H]):
                 "mdp",
             )
         super().__init__(hyper, spec, seed, device)
-        self.critic = QFunctions(spec, hyper.net, self.critics, hyper.critic_activation)
-        uniform_weights(self.critic, torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))
-        self.critic_layout = Layout.of(self.critic)
-        self.phi = self.critic_layout.flatten(dict(self.critic.named_parameters())).to(device)
-        self.critic.to(device)
-        self.phi_target = self.phi.clone()
-        self.critic_adam = {
-            "m": torch.zeros_like(self.phi),
-            "v": torch.zeros_like(self.phi),
-            "t": torch.zeros_like(self.lr),
-        }
+        self.q_functions = QFunctions(spec, hyper.net, self.critics, hyper.critic_activation)
+        uniform_weights(self.q_functions, torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))
+        self.critic_layout = Layout.of(self.q_functions)
+        phi = self.critic_layout.flatten(dict(self.q_functions.named_parameters())).to(device)
+        self.q_functions.to(device)
+        self.critic = Critic(phi, phi.clone(), Adam.of(phi))
         self.random = torch.zeros((), dtype=torch.bool, device=device)  # true in members' copies during the warm-up
         self.extra = (self.random,)
 
@@ -97,13 +103,13 @@ class OffPolicy(ReplayLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), self.phi, self.phi_target, *self.critic_adam.values()]
+    def own(self) -> tuple[Tree, ...]:
+        return (*super().own(), self.critic)
 
-    def states(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
+    def states(self, reading: Reading, first: int, count: int, *words: int | str) -> tuple[Tensor, ...]:
         """The inputs of the same `minibatches` alone, each [count, batch, ...]: all that an actor's step needs."""
         found = reading.storage.states(self._numbers(reading, first, count, *words))
-        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in found]
+        return tuple(torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in found)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, noises, batch, K] for gradient steps from ``first`` on, keyed one by one."""
@@ -125,87 +131,75 @@ class OffPolicy(ReplayLearner[H]):
         """Take the actor [D] whose actions the critics' targets value."""
 
     @abstractmethod
-    def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    def critic_step(self, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
         """Take a gradient step of the critics alone; their targets follow."""
 
-    def actor_step(
-        self, theta: Tensor, adam: dict[str, Tensor], noise: Tensor, inputs: list[Tensor]
-    ) -> dict[str, Tensor]:
-        """Take a gradient step of an actor [D] alone, in place, with the state of its optimiser, as `self.adam` has it.
+    def actor_step(self, actor: Network, noise: Tensor, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """Take a gradient step of an actor [D] alone, in place.
 
         Stacked actors [K, D] take a step each, in the same operations: moments [K, D], a shared step count [],
-        noise and inputs [K, ...], statistics [K].
+        noise and inputs [K, ...].
         """
-        given = (*self.guide().values(), noise, *self._statistics(), *inputs)
-        return self._take_step(self._actor_step, theta, *adam.values(), self.lr, *given)
+        return self._take_step(self._actor_step, actor, self.guide(), self.lr, self._statistics(), noise, inputs)
 
     def guide(self) -> dict[str, Tensor]:
         """What of `critic_state` an actor's steps need, without a copy."""
-        return {"q": self.phi}
+        return {"q": self.critic.phi}
 
     def critic_state(self) -> dict[str, Tensor]:
         """The tensors that the critics' steps change, without a copy."""
-        return {**self.guide(), "target": self.phi_target, **self.critic_adam}
+        return {**self.guide(), "target": self.critic.target, **self.critic.adam._asdict()}
 
     # -------------------------------------------------------------- parts of a gradient step
 
     def q_values(self, phi: Tensor, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of all critics under flat parameters."""
-        values: Tensor = functional_call(self.critic, self.critic_layout.unflatten(phi), (inputs, action))
+        values: Tensor = functional_call(self.q_functions, self.critic_layout.unflatten(phi), (inputs, action))
         return values
 
     @abstractmethod
     def actor_loss(
-        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+        self, theta: Tensor, guide: dict[str, Tensor], noise: Tensor, inputs: tuple[Tensor, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss [] of an actor [D] on a minibatch, as `guide`'s critics see it, and statistics of its policy."""
+        """The loss [] of an actor [D] in the states of a minibatch, as `guide`'s critics see it, and statistics of its
+        policy."""
 
     def _actor_step(
-        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
-    ) -> dict[str, Tensor]:
-        """``given``: `guide`, noise, statistics of inputs, and columns of a minibatch, of which inputs are enough.
+        self, actor: Network, guide: dict[str, Tensor], lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        inputs: tuple[Tensor, ...],
+    ) -> dict[str, Tensor]:  # fmt: skip
+        def loss_of(theta: Tensor, noise: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.actor_loss(theta, guide, noise, self.normalized(statistics, inputs))
 
-        Stacked actors share the first and the third.
-        """
-        number, own = len(self.guide()), self._own
-
-        def loss_of(theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            return self.actor_loss(theta, given[:number], given[number], given[number + 1 :])
-
-        if theta.dim() == 2:
-            noise_and_columns = (0, *[None] * own, *[0] * (len(given) - number - 1 - own))
-            loss_of = vmap(loss_of, (0, *[None] * number, *noise_and_columns))
-        leaf = theta.detach().requires_grad_()
-        loss, stats = loss_of(leaf, *given)
+        losses = loss_of if actor.theta.dim() == 1 else vmap(loss_of)
+        leaf = actor.theta.detach().requires_grad_()
+        loss, stats = losses(leaf, noise, inputs)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)  # an actor's own gradient: it is in no other's loss
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
-        found = {"loss/policy": loss, "optimizer/grad_norm": norm, **stats}
-        return {name: x.detach() for name, x in found.items()}
+        norm = self._apply_gradient(gradient, *actor, lr)
+        stats = {"loss/policy": loss, "optimizer/grad_norm": norm, **stats}
+        return {name: x.detach() for name, x in stats.items()}
 
     def critic_update(
-        self,
-        phi: Tensor,
-        m: Tensor,
-        v: Tensor,
-        t: Tensor,
-        lr: Tensor,
-        inputs: tuple[Tensor, ...],
-        action: Tensor,
-        target: Tensor,
+        self, critic: Critic, lr: Tensor, inputs: tuple[Tensor, ...], action: Tensor, target: Tensor
     ) -> dict[str, Tensor]:
         """Step all critics towards their common target [N, R]: the sum over critics of mean squared errors."""
-        leaf = phi.detach().requires_grad_()
+        leaf = critic.phi.detach().requires_grad_()
         values = self.q_values(leaf, inputs, action)
         loss = nn.functional.mse_loss(values, target.expand_as(values), reduction="sum") / target.numel()
         (gradient,) = torch.autograd.grad(loss, leaf)
-        self._apply_gradient(gradient, phi, m, v, t, lr)
+        self._apply_gradient(gradient, critic.phi, critic.adam, lr)
         return {"loss/value": loss.detach() / len(values), "value/q": values.detach().mean()}
+
+    def targets_follow(self, critic: Critic) -> dict[str, Tensor]:
+        """Let the critics' targets follow them; return how far behind they are."""
+        follow(critic.target, critic.phi, self.hyper.tau)
+        return {"value/target_gap": gap(critic.phi, critic.target)}
 
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        q, target = self.critic_layout.copied(self.phi), self.critic_layout.copied(self.phi_target)
-        critics = {"critic": {"q": q, "target": target}, "critic_optimizer": copied(self.critic_adam)}
+        q, target = self.critic_layout.copied(self.critic.phi), self.critic_layout.copied(self.critic.target)
+        critics = {"critic": {"q": q, "target": target}, "critic_optimizer": copied(self.critic.adam._asdict())}
         return {**super().state_dict(), **critics}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -215,12 +209,12 @@ class OffPolicy(ReplayLearner[H]):
                 "resume",
             )
         super().load_state_dict(state)
-        load(self.critic_adam, state["critic_optimizer"])
+        load(self.critic.adam._asdict(), state["critic_optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load the actor, the critics with their targets, and the input statistics. Raises ValueError."""
         super().load_policy(state)
         if "critic" not in state:
             raise ValueError("it has no critic of state and action")
-        for x, name in ((self.phi, "q"), (self.phi_target, "target")):
+        for x, name in ((self.critic.phi, "q"), (self.critic.target, "target")):
             self.critic_layout.load(x, state["critic"][name])

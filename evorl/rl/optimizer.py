@@ -8,8 +8,9 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Spec
-from evorl.ops.rmsprop import rmsprop, rmsprop_tf
+from evorl.mdp.core import StateDict
+from evorl.ops.adam import Adam
+from evorl.ops.rmsprop import RMSProp, rmsprop, rmsprop_tf
 from evorl.rl.core import Hyper
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util.types import Averaging, Positive
@@ -32,16 +33,23 @@ H = TypeVar("H", bound=OptimizerHyper, covariant=True)
 class OptimizerLearner(NetworkLearner[H]):
     """A learner whose gradient step is the one that its hyper-parameters choose."""
 
-    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
-        super().__init__(hyper, spec, seed, device)
-        if hyper.optimizer == "rmsprop_tf":
-            self.adam["v"].fill_(1.0)
-
-    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
-        """Take a step along the clipped gradient, in place; return the gradient's norm before clipping."""
+    def _new_optimizer(self, theta: Tensor) -> Adam | RMSProp:
         if self.hyper.optimizer == "adam":
-            return super()._apply_gradient(gradient, theta, m, v, t, lr)
+            return super()._new_optimizer(theta)
+        begin = torch.ones_like if self.hyper.optimizer == "rmsprop_tf" else torch.zeros_like
+        return RMSProp(begin(theta))
+
+    def _apply_gradient(self, gradient: Tensor, theta: Tensor, optimizer: Adam | RMSProp, lr: Tensor) -> Tensor:
+        """Take a step along the clipped gradient, in place; return the gradient's norm before clipping."""
+        if isinstance(optimizer, Adam):
+            return super()._apply_gradient(gradient, theta, optimizer, lr)
         norm, gradient = self._clipped(gradient)
         step = {"rmsprop": rmsprop, "rmsprop_tf": rmsprop_tf}[self.hyper.optimizer]
-        step(theta, gradient, v, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
+        step(theta, gradient, optimizer, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
         return norm
+
+    def load_state_dict(self, state: StateDict) -> None:
+        past = state["optimizer"]
+        if self.hyper.optimizer != "adam" and "v" in past:  # as older versions wrote RMSProp's
+            state = {**state, "optimizer": {"mean_square": past["v"]}}
+        super().load_state_dict(state)

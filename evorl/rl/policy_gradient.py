@@ -19,11 +19,12 @@ from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import log_prob_entropy
 from evorl.nets.policy import Output
 from evorl.nets.statistics import ReturnScale
+from evorl.nets.trees import mapped
 from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
 from evorl.ops.returns import gae, vtrace
 from evorl.rl.core import Batch, Hyper, Learned, Metrics, NotFinite
 from evorl.rl.data_parallel import Split
-from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.network_learner import Network, NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
@@ -70,6 +71,27 @@ class Minibatch(NamedTuple):
     critic_coef: Tensor  # []: weight of the value error
 
 
+class Coefficients(NamedTuple):
+    """Weights of the parts of a loss, each []."""
+
+    entropy: Tensor  # follows its schedule
+    critic: Tensor
+
+
+class Columns(NamedTuple):
+    """What gradient steps read of a batch: each [T*B, ...], or [T, B, ...] if recurrent."""
+
+    inputs: tuple[Tensor, ...]  # normalised
+    action: Tensor
+    log_prob: Tensor  # of the policy that acted, as the value
+    value: Tensor
+    advantage: Tensor  # summed over the named rewards
+    target: Tensor
+    legal: Tensor | None = None
+    start: Tensor | None = None
+    carry: Tensor | None = None  # [2, B, H]
+
+
 class Loss(NamedTuple):
     """A loss to minimise, with named statistics of it."""
 
@@ -94,8 +116,8 @@ class PolicyGradient(NetworkLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
-        self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
-        self.critic_coef.fill_(hyper.critic_coef)
+        entropy, critic = torch.zeros(2, device=device)
+        self.coefficients = Coefficients(entropy, critic.fill_(hyper.critic_coef))
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
         fewest, what = self._fewest_rows()
@@ -113,11 +135,11 @@ class PolicyGradient(NetworkLearner[H]):
     def update(self, batch: Batch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
-        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
+        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.start[:-1])
         log_prob, value, advantage, target = self._advantages_and_targets(batch, reward)
-        data = (batch.action, log_prob, value, self.weight(advantage, target).sum(-1), target)
-        learned = self.descend(batch, data, iteration)
+        weight = self.weight(advantage, target).sum(-1)
+        learned = self.descend(batch, self._columns(batch, log_prob, value, weight, target), iteration)
         learned.metrics["optimizer/lr"] = rate
         learned.metrics["value/explained_variance"] = float(explained_variance(value, target))
         if self.moments is not None:
@@ -150,9 +172,8 @@ class PolicyGradient(NetworkLearner[H]):
         log_prob, _ = log_prob_entropy(self.spec.action, out.raw[:-1], out.log_std, legal, action)
         return log_prob.cpu(), out.value.cpu()
 
-    def descend(self, batch: Batch, data: tuple[Tensor, ...], iteration: int) -> Learned:
+    def descend(self, batch: Batch, columns: Columns, iteration: int) -> Learned:
         """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""
-        columns = self._columns(batch, data)
         total = torch.zeros(0)
         steps = 0
         for number in range(self.passes()):
@@ -183,18 +204,16 @@ class PolicyGradient(NetworkLearner[H]):
         """Return the number of decisions in a gradient step, given the number in the batch."""
         return decisions
 
-    def _columns(self, batch: Batch, data: tuple[Tensor, ...]) -> list[Tensor]:
-        """Return the tensors that gradient steps read, inputs normalised: [T*B, ...], or [T, B, ...] if recurrent."""
+    def _columns(self, batch: Batch, log_prob: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> Columns:
+        """The columns of a batch, with these values of its decisions."""
         horizon, slots = batch.done.shape
-        inputs = tuple(x[:-1].to(self.device) for x in batch.inputs)
-        if self.moments is not None:
-            inputs = self.moments.normalize(self._statistics(), inputs)
-        columns = [*inputs, *data]
-        if batch.legal is not None:
-            columns.append(batch.legal[:-1])
+        inputs = self.normalized(self._statistics(), tuple(x[:-1].to(self.device) for x in batch.inputs))
+        legal = None if batch.legal is None else batch.legal[:-1]
+        columns = Columns(inputs, batch.action, log_prob, value, advantage, target, legal)
         if batch.carry is not None:
-            return [x.to(self.device) for x in (*columns, batch.start[:-1], batch.carry)]
-        return [x.reshape(horizon * slots, *x.shape[2:]).to(self.device) for x in columns]
+            columns = columns._replace(start=batch.start[:-1], carry=batch.carry)
+            return mapped(lambda x: x.to(self.device), columns)
+        return mapped(lambda x: x.reshape(horizon * slots, *x.shape[2:]).to(self.device), columns)
 
     def _shuffled(self, batch: Batch, iteration: int, number: int) -> Sequence[Tensor]:
         """Return the row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy.
@@ -217,41 +236,40 @@ class PolicyGradient(NetworkLearner[H]):
         rows, steps = self._rows_and_steps(h.horizon, h.slots if h.asynchronous else h.members * h.slots)
         return rows // steps, "decisions" if self.policy.core is None else "slots (whole ones, as rl.net.lstm needs)"
 
-    def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    @property
+    def _axis(self) -> int:
+        """That of the rows in columns."""
+        return 0 if self.policy.core is None else 1
+
+    def _step(self, rows: Tensor, columns: Columns) -> dict[str, Tensor]:
         """Take one gradient step on these rows; return its statistics."""
-        given = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, self.critic_coef)
+        own = (self.network, self.lr, self.coefficients)
         if self.collective is None:
-            return self._take_step(self._optimise, *given, rows, *columns)
-        axis, advantage = 0 if self.policy.core is None else 1, len(self.spec.inputs) + 3
-        columns = [x.index_select(axis, rows) for x in columns]
+            return self._take_step(self._optimise, *own, rows, columns)
+        columns = mapped(lambda x: x.index_select(self._axis, rows), columns)
         if self.hyper.normalize_advantage:  # here, where all of the minibatch is
-            columns[advantage] = normalize(columns[advantage])
-        return self._take_step(self._optimise, *given, rows[:0], *[Split(x, axis) for x in columns])
+            columns = columns._replace(advantage=normalize(columns.advantage))
+        return self._take_step(self._optimise, *own, rows[:0], Split(columns, self._axis))
 
     def _optimise(
-        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+        self, network: Network, lr: Tensor, coefficients: Coefficients, rows: Tensor, columns: Columns
     ) -> dict[str, Tensor]:
         """Take one optimiser step, in place; return its statistics."""
-        gradient, stats = self._gradient(theta, *given)
-        return {**stats, "optimizer/grad_norm": self._apply_gradient(gradient, theta, m, v, t, lr)}
+        gradient, stats = self._gradient(network.theta, coefficients, rows, columns)
+        return {**stats, "optimizer/grad_norm": self._apply_gradient(gradient, *network, lr)}
 
     def _gradient(
-        self, theta: Tensor, entropy_coef: Tensor, critic_coef: Tensor, rows: Tensor, *given: Tensor
+        self, theta: Tensor, coefficients: Coefficients, rows: Tensor, columns: Columns
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradient [D] of the loss on some rows, or on all if none are given, and statistics of the loss."""
-        columns, count = list(given), len(self.spec.inputs)
-        carry = start = None
         if len(rows):
-            columns = [x.index_select(0 if self.policy.core is None else 1, rows) for x in columns]
-        if self.policy.core is not None:
-            *columns, start, carry = columns
-        action, log_prob_old, value_old, advantage, target = columns[count : count + 5]
-        mini = Minibatch(action, log_prob_old, value_old, advantage, target, entropy_coef, critic_coef)
+            columns = mapped(lambda x: x.index_select(self._axis, rows), columns)
+        inputs, action, log_prob_old, value_old, advantage, target, legal, start, carry = columns
         if self.hyper.normalize_advantage and self.collective is None:
-            mini = mini._replace(advantage=normalize(mini.advantage))
-        legal = columns[-1] if self.spec.masked else None
+            advantage = normalize(advantage)
+        mini = Minibatch(action, log_prob_old, value_old, advantage, target, *coefficients)
         theta = theta.detach().requires_grad_()
-        out = self._network(theta, tuple(columns[:count]), carry, start)
+        out = self._outputs(theta, inputs, carry, start)
         log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, mini.action)
         total, stats = self.loss(out, log_prob, entropy, mini)
         (gradient,) = torch.autograd.grad(total, theta)

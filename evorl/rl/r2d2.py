@@ -11,7 +11,7 @@ Letters in shapes: S states of a sequence, T decisions to learn from, N sequence
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,11 +22,12 @@ from torch.func import functional_call
 from evorl.mdp.core import Spec
 from evorl.nets.action_values import perturbed
 from evorl.nets.policy import Net, Output
+from evorl.nets.trees import Tree, mapped
 from evorl.ops.rescaling import rescale, unscale
 from evorl.replay.sequences import Extent, read_sequences
 from evorl.replay.storage import Numbers
 from evorl.rl import dqn
-from evorl.rl.data_parallel import Split
+from evorl.rl.network_learner import Network
 from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
@@ -72,7 +73,24 @@ class R2D2(dqn.DQN):
         return Learner(self, spec, seed, device)
 
 
+class Sequences(NamedTuple):
+    """A minibatch of N sequences."""
+
+    inputs: tuple[Tensor, ...]  # each [burn_in + S, N, ...]
+    carry: Tensor  # [2, N, H] of the core before the first of these states
+    prefix: Tensor  # [1, N] states of the burn-in that there are
+    action: Tensor  # [T, N, 1]
+    reward: Tensor  # [T, N, R], the discounted sum of ``n_step``
+    discount: Tensor  # [T, N, R] of the value after these; 0 after a terminal state
+    ahead: Tensor  # [T, N] the state after these, of S
+    share: Tensor  # [T, N] of each decision in the mean over all that are there, times N
+    legal: Tensor | None  # bool [S, N, L]
+    weight: Tensor | None = None  # [1, N] of the loss, with priorities
+
+
 class Learner(dqn.Learner[R2D2]):
+    rows: ClassVar[int] = 1
+
     def __init__(self, hyper: R2D2, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         self.near: Numbers = np.zeros((0, 0), np.int64)  # those whose priorities follow, of `drawn` [minibatches * N]
@@ -83,7 +101,7 @@ class Learner(dqn.Learner[R2D2]):
 
     # -------------------------------------------------------------- values
 
-    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+    def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
         assert carry is not None and start is not None
         values, carry = self.unroll(theta, theta[:0], inputs, carry, start)
         q = self.mean(values).sum(2)
@@ -123,54 +141,56 @@ class Learner(dqn.Learner[R2D2]):
 
     # -------------------------------------------------------------- learning
 
-    def _columns(self, reading: Reading, numbers: Numbers, count: int) -> list[Tensor]:
-        """Those of `read_sequences`, each [count, ...]: inputs, carry, prefix, action, reward, discount, ahead, share,
-        legal. ``share`` [count, T, N] is that of each decision in the mean over all that are there, times N."""
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> Any:
+        drawn = super().minibatches(reading, first, count, *words)
+        return drawn if drawn.weight is None else drawn._replace(weight=drawn.weight[:, None])
+
+    def _read(self, reading: Reading, numbers: Numbers, count: int) -> Any:
+        """The `Sequences` [count, ...] that begin with these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
         found = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
         half = (self.hyper.length + 1) // 2
         self.near = np.where(found.there, found.numbers, numbers)[:half].T
-        legal = () if found.legal is None else (found.legal,)
         there = found.there.reshape(self.hyper.length, count, -1).astype(np.float32)
         share = (there / there.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
-        side_by_side = (*found.inputs, found.carry, found.prefix[None], found.action, found.reward, found.discount,
-                        found.ahead, share, *legal)  # fmt: skip
-        apart = (x.reshape(len(x), count, x.shape[1] // count, *x.shape[2:]).swapaxes(0, 1) for x in side_by_side)
-        return [torch.from_numpy(np.ascontiguousarray(x)).to(self.device) for x in apart]
+        side_by_side: Tree = (tuple(found.inputs), found.carry, found.prefix[None], found.action, found.reward,
+                              found.discount, found.ahead, share, found.legal)  # fmt: skip
+
+        def apart(x: Any) -> Tensor:
+            x = x.reshape(len(x), count, x.shape[1] // count, *x.shape[2:]).swapaxes(0, 1)
+            return torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
+
+        return Sequences(*mapped(apart, side_by_side))
 
     def _step(
-        self, theta: Tensor, theta_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, noise: Tensor,
-        *columns: Tensor,
+        self, network: Network, theta_target: Tensor, lr: Tensor, statistics: tuple[Tensor, ...], noise: Tensor,
+        minibatch: Any,
     ) -> dict[str, Tensor]:  # fmt: skip
-        own, count = self._own, len(self.spec.inputs)
-        inputs = self.now(columns)
-        carry, prefix, action, reward, discount, ahead, share, *rest = columns[own + count :]
-        weight = rest.pop() if self.hyper.prioritized else None
-        legal = rest.pop() if self.spec.masked else None
+        batch: Sequences = minibatch
+        theta, inputs = network.theta, self.normalized(statistics, batch.inputs)
+        carry, prefix, ahead, share = batch.carry, batch.prefix[0], batch.ahead, batch.share
         before, states = (tuple(x[part] for x in inputs) for part in self._parts)
         leaf = theta.detach().requires_grad_()
-        values, _ = self.unroll(leaf, noise[0], states, self.burnt_in(theta, noise[0], before, carry, prefix[0]))
+        values, _ = self.unroll(leaf, noise[0], states, self.burnt_in(theta, noise[0], before, carry, prefix))
         with torch.no_grad():
             following, _ = self.unroll(
-                theta_target, noise[1], states, self.burnt_in(theta_target, noise[1], before, carry, prefix[0])
+                theta_target, noise[1], states, self.burnt_in(theta_target, noise[1], before, carry, prefix)
             )
             chooser = values.detach() if self.hyper.double else following
             led_to = (_at(following, ahead), _at(chooser, ahead))
-            mask = None if legal is None else _at(legal, ahead)
-            target = self.backed_up(*led_to, reward.flatten(0, 1), discount.flatten(0, 1), mask)
+            mask = None if batch.legal is None else _at(batch.legal, ahead)
+            target = self.backed_up(*led_to, batch.reward.flatten(0, 1), batch.discount.flatten(0, 1), mask)
         length = self.hyper.length
-        predicted = dqn.of_action(values[:length].flatten(0, 1), action.flatten(0, 1))
+        predicted = dqn.of_action(values[:length].flatten(0, 1), batch.action.flatten(0, 1))
         loss, error = (x.view(length, -1) for x in self.losses(predicted, target))
         shared = (share * loss).sum(0)  # so a mean over sequences is one over decisions
-        (gradient,) = torch.autograd.grad((shared if weight is None else weight * shared).mean(), leaf)
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        weighted = shared if batch.weight is None else batch.weight[0] * shared
+        (gradient,) = torch.autograd.grad(weighted.mean(), leaf)
+        norm = self._apply_gradient(gradient, *network, lr)
         q = self.mean(predicted.detach()).view(length, -1, len(self.spec.rewards)).mean(-1)
         stats = {"loss/value": shared.detach().mean(), "value/q": (share * q).sum(0).mean()}
         stats["optimizer/grad_norm"] = norm
-        return stats if weight is None else {**stats, "error": self._mixed(error, share > 0)}
-
-    def _split(self, columns: list[Tensor]) -> list[Split]:
-        return [Split(x, min(x.dim() - 1, 1)) for x in columns]  # all but the weights have time first
+        return stats if batch.weight is None else {**stats, "error": self._mixed(error, share > 0)}
 
     @property
     def _parts(self) -> tuple[slice, slice]:

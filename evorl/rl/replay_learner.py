@@ -19,6 +19,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.random_features import RandomFeatures
+from evorl.nets.trees import Tree, at, mapped
 from evorl.replay.attentive import AttentiveKeys, attentive
 from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
@@ -106,6 +107,18 @@ class Reading(NamedTuple):
     oldest: int  # number of the oldest one
 
 
+class Transitions(NamedTuple):
+    """A minibatch of N transitions."""
+
+    inputs: tuple[Tensor, ...]  # each [N, ...]
+    action: Tensor  # [N, K]
+    reward: Tensor  # [N, R], the discounted sum of ``n_step``
+    discount: Tensor  # [N, R] of the value after these; 0 after a terminal state
+    following: tuple[Tensor, ...]  # the inputs after these, each [N, ...]
+    legal: Tensor | None  # bool [N, L]: the actions that are legal there
+    weight: Tensor | None = None  # [N] of the loss, with priorities
+
+
 class ReplayLearner(NetworkLearner[H]):
     """A network, and a replay that its gradient steps sample."""
 
@@ -174,29 +187,29 @@ class ReplayLearner(NetworkLearner[H]):
         """Take gradient steps whose minibatches are drawn at once; return their statistics."""
         found: dict[str, list[Tensor]] = {}
         reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
-        columns = self.minibatches(reading, self.gradient_steps, count)
+        minibatches = self.minibatches(reading, self.gradient_steps, count)
         noise = self.draw_noise(self.gradient_steps, count)
         for i in range(count):
-            for name, x in self.gradient_step(self.gradient_steps, noise[i], [x[i] for x in columns]).items():
+            for name, x in self.gradient_step(self.gradient_steps, noise[i], at(minibatches, i)).items():
                 found.setdefault(name, []).append(x)
             self.gradient_steps += 1
         return found
 
-    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
-        """The columns of the minibatches of gradient steps ``first`` and later, each [count, batch, ...]: inputs,
-        action, reward, discount, next inputs, and where the world has them the next legal masks.
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> Any:
+        """The minibatches of gradient steps ``first`` and later, a tree of tensors [count, ...].
 
         A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
         the replay it may read.
         """
-        return self._columns(reading, self._numbers(reading, first, count, *words), count)
+        return self._read(reading, self._numbers(reading, first, count, *words), count)
 
-    def _columns(self, reading: Reading, numbers: NDArray[np.int64], count: int) -> list[Tensor]:
+    def _read(self, reading: Reading, numbers: NDArray[np.int64], count: int) -> Any:
+        """The `Transitions` [count, N, ...] of these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
         found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
-        legal = () if found.next_legal is None else (found.next_legal,)
-        columns = (*found.inputs, found.action, found.reward, found.discount, *found.next_inputs, *legal)
-        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
+        inputs, following = tuple(found.inputs), tuple(found.next_inputs)
+        read: Tree = (inputs, found.action, found.reward, found.discount, following, found.next_legal)
+        return Transitions(*mapped(lambda x: torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device), read))
 
     def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
         key, h = seeds.key(self.seed, "replay", *words), self.hyper
@@ -220,27 +233,8 @@ class ReplayLearner(NetworkLearner[H]):
         """Noise [count, ...] for gradient steps from ``first`` on, keyed one by one."""
 
     @abstractmethod
-    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    def gradient_step(self, number: int, noise: Tensor, minibatch: Any) -> dict[str, Tensor]:
         """Take the gradient step ``number`` on a minibatch; return its statistics, each []."""
-
-    # -------------------------------------------------------------- parts of a gradient step
-
-    def split(
-        self, columns: tuple[Tensor, ...]
-    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Inputs, actions, rewards, discounts and next inputs of a minibatch, with normalised inputs."""
-        own, count = self._own, len(self.spec.inputs)
-        action, reward, discount, *rest = columns[own + count :]
-        following = tuple(rest[:count])
-        if self.moments is not None:
-            following = self.moments.normalize(columns[:own], following)
-        return self.now(columns), action, reward, discount, following
-
-    def now(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The first part of `split`, which needs no more than statistics and inputs."""
-        own, count = self._own, len(self.spec.inputs)
-        statistics, inputs = columns[:own], columns[own : own + count]
-        return inputs if self.moments is None else self.moments.normalize(statistics, inputs)
 
     # -------------------------------------------------------------- state
 

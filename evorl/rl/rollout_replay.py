@@ -33,6 +33,7 @@ from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.core import Batch, Learned, Metrics
 from evorl.rl.data_parallel import Split
+from evorl.rl.network_learner import Network
 from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -108,6 +109,25 @@ class RolloutHyper(OptimizerHyper):
         )
 
 
+class Coefficients(NamedTuple):
+    """Numbers that a loss reads, the same for the whole minibatch."""
+
+    entropy: Tensor  # [] its weight, which follows its schedule
+    critic: Tensor  # [] the weight of the value error
+    gamma: Tensor  # [R]
+    lam: Tensor  # [R]
+
+
+class LossInputs(NamedTuple):
+    """What a loss reads beside the parameters."""
+
+    coefficients: Coefficients
+    statistics: tuple[Tensor, ...]  # of the inputs
+    columns: dict[str, Tensor]  # fields of `Batch`, each [T, N, ...]
+    weight: Tensor | None  # [N] of the rollouts, with a prioritized part
+    theta_target: Tensor | None  # [D] the learner's target network, if it has one
+
+
 class Decided(NamedTuple):
     """The decisions of a minibatch, as a network sees them."""
 
@@ -125,14 +145,15 @@ class RolloutLearner(OptimizerLearner[H]):
     """A policy with a critic that learns from a replay of whole rollouts."""
 
     policy: Policy
+    theta_target: Tensor | None = None
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         if hyper.compress:
             check_compressible(spec)
-        self.gamma, self.lam = self.gamma.to(device), hyper.per_reward("lam", spec.rewards).to(device)
-        self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
-        self.critic_coef.fill_(hyper.critic_coef)
+        self.gamma, lam = self.gamma.to(device), hyper.per_reward("lam", spec.rewards).to(device)
+        entropy, critic = torch.zeros(2, device=device)
+        self.coefficients = Coefficients(entropy, critic.fill_(hyper.critic_coef), self.gamma, lam)
         self.gradient_steps = 0
         self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0  # seconds in an update
         self.prefetching: Future[float] | None = None
@@ -218,7 +239,7 @@ class RolloutLearner(OptimizerLearner[H]):
         rate = scheduled(self.hyper.lr, step)
         self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0
         self.lr.fill_(rate)
-        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
+        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         self._prefetched()
@@ -242,20 +263,13 @@ class RolloutLearner(OptimizerLearner[H]):
             metrics["speed/prefetch_wait"] = self.prefetch_wait
         return Learned(self.gradient_steps - began, metrics, found)
 
-    @property
-    def constants(self) -> tuple[Tensor, ...]:
-        """What else a loss reads, the same for the whole minibatch: the weights of entropy and value error, and gamma
-        and lambda [R]; a learner may add its own."""
-        return self.entropy_coef, self.critic_coef, self.gamma, self.lam
-
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
         whole = put_together(minibatch.rollouts, self.spec.inputs)
-        columns = [Split(self._tensor(name, x), 1) for name, x in whole.items()]
-        if minibatch.weights is not None:
-            columns.append(Split(torch.from_numpy(minibatch.weights[self._order]).to(self.device), 0))
-        given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics())
-        stats = self._take_step(self._step(), *given, *columns)
+        columns = {name: self._tensor(name, x) for name, x in whole.items()}
+        weight = None if minibatch.weights is None else torch.from_numpy(minibatch.weights[self._order]).to(self.device)
+        arguments = (self.network, self.theta_target, self.lr, self.coefficients, self._statistics())
+        stats = self._take_step(self._step(), *arguments, Split(columns, 1), Split(weight, 0))
         if self.replay.prioritized:
             error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
             error[self._order] = stats.pop("error").T.cpu().numpy()
@@ -290,31 +304,21 @@ class RolloutLearner(OptimizerLearner[H]):
         return self._optimise
 
     def _optimise(
-        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
-    ) -> dict[str, Tensor]:
+        self, network: Network, theta_target: Tensor | None, lr: Tensor, coefficients: Coefficients,
+        statistics: tuple[Tensor, ...], columns: dict[str, Tensor], weight: Tensor | None,
+    ) -> dict[str, Tensor]:  # fmt: skip
         """Take one optimiser step, in place; return its statistics."""
-        own, count = self._own, len(self.constants)
-        constants, statistics, columns = given[:count], given[count : count + own], given[count + own :]
-        names = [*self.replay.columns, "weight"] if self.replay.prioritized else self.replay.columns
-        leaf = theta.detach().requires_grad_()
-        total, stats = self.loss(leaf, constants, statistics, dict(zip(names, columns, strict=True)))
+        leaf = network.theta.detach().requires_grad_()
+        minibatch = LossInputs(coefficients, statistics, columns, weight, theta_target)
+        total, stats = self.loss(leaf, minibatch)
         (gradient,) = torch.autograd.grad(total, leaf)
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        norm = self._apply_gradient(gradient, *network, lr)
         return {name: x.detach() for name, x in {**stats, "loss/total": total, "optimizer/grad_norm": norm}.items()}
 
     @abstractmethod
-    def loss(
-        self,
-        theta: Tensor,
-        constants: tuple[Tensor, ...],
-        statistics: tuple[Tensor, ...],
-        columns: Mapping[str, Tensor],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss [] of flat parameters [D] on a minibatch, and statistics of it.
-
-        ``constants``: those of the learner. ``columns``: fields of `Batch` by name, each [T, N, ...]. With a
-        prioritized part, "weight" [N] is among them, and the value errors [T, N] among the statistics, as "error".
-        """
+    def loss(self, theta: Tensor, minibatch: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss [] of flat parameters [D] on a minibatch, and statistics of it; with weights the value errors
+        [T, N] are among these, as "error"."""
 
     # -------------------------------------------------------------- parts of a loss
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,10 +17,12 @@ from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
 from evorl.nets.flat import copied, load
 from evorl.nets.policy import Net
-from evorl.ops.adam import adam
+from evorl.nets.trees import Tree
+from evorl.ops.adam import Adam, adam
 from evorl.rl.data_parallel import Split
-from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
-from evorl.rl.replay_learner import follow, gap
+from evorl.rl.network_learner import Network
+from evorl.rl.off_policy import Critic, OffPolicy, OffPolicyHyper
+from evorl.rl.replay_learner import Transitions
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.types import Positive
@@ -45,6 +48,11 @@ class SAC(OffPolicyHyper):
         return Learner(self, spec, seed, device)
 
 
+class Temperature(NamedTuple):
+    log: Tensor  # [] of alpha
+    adam: Adam
+
+
 class Learner(OffPolicy[SAC]):
     noises = 2  # of the next action, and of the actor's
     actor_noise = True
@@ -52,63 +60,57 @@ class Learner(OffPolicy[SAC]):
     def __init__(self, hyper: SAC, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         self.target_entropy = -float(self.components) if hyper.target_entropy is None else hyper.target_entropy
-        self.alpha = {name: torch.zeros((), device=device) for name in ("log", "m", "v", "t")}
-        self.alpha["log"].fill_(math.log(hyper.alpha))
+        log_alpha = torch.full((), math.log(hyper.alpha), device=device)
+        self.temperature = Temperature(log_alpha, Adam.of(log_alpha))
 
     def explore(self, raw: Tensor, noise: Tensor) -> Tensor:
         return squashed(raw, noise)[0]
 
-    def tensors(self) -> list[Tensor]:
-        return [*super().tensors(), *self.alpha.values()]
+    def own(self) -> tuple[Tree, ...]:
+        return (*super().own(), self.temperature)
 
-    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    def gradient_step(self, number: int, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
         return self._take_step(
-            self._step, self.phi, self.phi_target, *self.critic_adam.values(), self.theta, *self.adam.values(),
-            *self.alpha.values(), self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns],
+            self._step, self.critic, self.network, self.temperature, self.lr, self._statistics(),
+            Split(noise, 1), Split(minibatch, 0),
         )  # fmt: skip
 
     def _step(
-        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor,
-        theta: Tensor, actor_m: Tensor, actor_v: Tensor, actor_t: Tensor,
-        log_alpha: Tensor, alpha_m: Tensor, alpha_v: Tensor, alpha_t: Tensor, lr: Tensor, noise: Tensor,
-        *columns: Tensor,
+        self, critic: Critic, actor: Network, temperature: Temperature, lr: Tensor, statistics: tuple[Tensor, ...],
+        noise: Tensor, minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
-        stats |= self._actor_step(theta, actor_m, actor_v, actor_t, lr, phi, log_alpha, noise, *columns)
-        stats |= self._alpha_step(self._mean(stats["policy/entropy"]), log_alpha, alpha_m, alpha_v, alpha_t, lr)
-        follow(phi_target, phi, self.hyper.tau)
-        return {**stats, "value/target_gap": gap(phi, phi_target)}
+        guide = {"q": critic.phi, "log_alpha": temperature.log}
+        stats = self._critic_step(critic, actor.theta, temperature.log, lr, statistics, noise, minibatch)
+        stats |= self._actor_step(actor, guide, lr, statistics, noise, minibatch.inputs)
+        stats |= self._temperature_step(temperature, self._mean(stats["policy/entropy"]), lr)
+        return stats | self.targets_follow(critic)
 
     def _critic_step(
-        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, theta: Tensor, log_alpha: Tensor,
-        lr: Tensor, noise: Tensor, *columns: Tensor,
+        self, critic: Critic, theta: Tensor, log_alpha: Tensor, lr: Tensor, statistics: tuple[Tensor, ...],
+        noise: Tensor, minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        inputs, action, reward, discount, following = self.split(columns)
-        alpha = log_alpha.exp()
+        inputs, following = (self.normalized(statistics, x) for x in (minibatch.inputs, minibatch.following))
+        reward, alpha = minibatch.reward, log_alpha.exp()
         with torch.no_grad():  # eq. 5 to 7
             next_action, log_prob = self.actor(theta, following, noise[0])
-            next_value = self.q_values(phi_target, following, next_action).amin(0)
+            next_value = self.q_values(critic.target, following, next_action).amin(0)
             bonus = alpha * log_prob[:, None] / reward.shape[1]  # the entropy counts once, whatever rewards there are
-            target = reward + discount * (next_value - bonus)
-        return self.critic_update(phi, m, v, t, lr, inputs, action, target)
+            target = reward + minibatch.discount * (next_value - bonus)
+        return self.critic_update(critic, lr, inputs, minibatch.action, target)
 
     def actor_loss(
-        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+        self, theta: Tensor, guide: dict[str, Tensor], noise: Tensor, inputs: tuple[Tensor, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Eq. 9."""
-        phi, log_alpha = guide
-        inputs = self.now(columns)
         drawn, log_prob = self.actor(theta, inputs, noise[1])
-        value = self.q_values(phi, inputs, drawn).sum(-1).amin(0)
-        return (log_alpha.exp() * log_prob - value).mean(), {"policy/entropy": -log_prob.detach().mean()}
+        value = self.q_values(guide["q"], inputs, drawn).sum(-1).amin(0)
+        return (guide["log_alpha"].exp() * log_prob - value).mean(), {"policy/entropy": -log_prob.detach().mean()}
 
-    def _alpha_step(
-        self, entropy: Tensor, log_alpha: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor
-    ) -> dict[str, Tensor]:
-        alpha = log_alpha.exp()
+    def _temperature_step(self, temperature: Temperature, entropy: Tensor, lr: Tensor) -> dict[str, Tensor]:
+        alpha = temperature.log.exp()
         if self.hyper.learn_alpha:
             slope = alpha * (entropy - self.target_entropy)  # of eq. 18 by log alpha
-            adam(log_alpha, slope, m, v, t, lr, self.hyper.adam_epsilon)
+            adam(temperature.log, slope, temperature.adam, lr, self.hyper.adam_epsilon)
         return {"policy/temperature": alpha}
 
     # -------------------------------------------------------------- critics and actors apart
@@ -117,50 +119,46 @@ class Learner(OffPolicy[SAC]):
         self.theta.copy_(theta)
 
     def guide(self) -> dict[str, Tensor]:
-        return {**super().guide(), "log_alpha": self.alpha["log"]}
+        return {**super().guide(), "log_alpha": self.temperature.log}
 
     def critic_state(self) -> dict[str, Tensor]:
-        return {**super().critic_state(), **{f"alpha_{name}": self.alpha[name] for name in ("m", "v", "t")}}
+        return {**super().critic_state(), **{f"alpha_{name}": x for name, x in self.temperature.adam._asdict().items()}}
 
-    def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+    def critic_step(self, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
         """The temperature is the critics': it follows the entropy of their target policy."""
-        return self._take_step(
-            self._critic_alone, self.phi, self.phi_target, *self.critic_adam.values(), self.theta,
-            *self.alpha.values(), self.lr, noise, *self._statistics(), *columns,
-        )  # fmt: skip
+        arguments = (self.critic, self.theta, self.temperature, self.lr, self._statistics(), noise, minibatch)
+        return self._take_step(self._critic_alone, *arguments)
 
     def _critic_alone(
-        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, theta: Tensor,
-        log_alpha: Tensor, alpha_m: Tensor, alpha_v: Tensor, alpha_t: Tensor, lr: Tensor, noise: Tensor,
-        *columns: Tensor,
+        self, critic: Critic, theta: Tensor, temperature: Temperature, lr: Tensor, statistics: tuple[Tensor, ...],
+        noise: Tensor, minibatch: Transitions,
     ) -> dict[str, Tensor]:  # fmt: skip
-        stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
+        stats = self._critic_step(critic, theta, temperature.log, lr, statistics, noise, minibatch)
         with torch.no_grad():
-            entropy = -self.actor(theta, self.now(columns), noise[1])[1].mean()
-        stats |= self._alpha_step(entropy, log_alpha, alpha_m, alpha_v, alpha_t, lr)
-        follow(phi_target, phi, self.hyper.tau)
-        return {**stats, "policy/entropy": entropy, "value/target_gap": gap(phi, phi_target)}
+            entropy = -self.actor(theta, self.normalized(statistics, minibatch.inputs), noise[1])[1].mean()
+        stats |= self._temperature_step(temperature, entropy, lr)
+        return {**stats, "policy/entropy": entropy, **self.targets_follow(critic)}
 
     def actor(self, theta: Tensor, inputs: tuple[Tensor, ...], noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [N, K] under this noise for normalised inputs, and their log-probabilities [N]."""
-        return squashed(self._network(theta, inputs, None, None).raw, noise)
+        return squashed(self._outputs(theta, inputs, None, None).raw, noise)
 
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        moments = copied(self.alpha)
-        alpha = {"log": moments.pop("log")}
-        return {**super().state_dict(), "alpha": alpha, "alpha_optimizer": moments}
+        log_alpha, adam = self.temperature
+        alpha = {"alpha": copied({"log": log_alpha}), "alpha_optimizer": copied(adam._asdict())}
+        return {**super().state_dict(), **alpha}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        load({name: x for name, x in self.alpha.items() if name != "log"}, state["alpha_optimizer"])
+        load(self.temperature.adam._asdict(), state["alpha_optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load a learned temperature too: the critics' values contain the entropy with this weight."""
         super().load_policy(state)
         if self.hyper.learn_alpha:
-            load({"log": self.alpha["log"]}, state["alpha"])
+            load({"log": self.temperature.log}, state["alpha"])
 
 
 def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,14 +15,17 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import heartbeat
+from evorl.nets.trees import at
+from evorl.ops.adam import Adam
 from evorl.rl.core import Metrics, NotFinite, finite_means
+from evorl.rl.network_learner import Network
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.schedule import value as scheduled
 
-Drawn = tuple[Tensor, list[Tensor]]  # noise, and what is read of the replay, of some gradient steps
+Drawn = tuple[Tensor, Any]  # noise, and a tree of what is read of the replay, of some gradient steps
 Draw = Callable[[int, int], Drawn]  # of a number of gradient steps from a first one on
-Step = Callable[[Tensor, list[Tensor]], dict[str, Tensor]]
+Step = Callable[[Tensor, Any], dict[str, Tensor]]
 Found = dict[str, list[Tensor]]  # statistics, one of each gradient step
 Trained = tuple[Tensor, Metrics]  # an actor [D], and the means of its training's statistics
 AnyLearner = OffPolicy[OffPolicyHyper]
@@ -79,8 +82,8 @@ def train_actors(
     draws = [partial(_draw_for_actor, learner, reading, one) for one in individuals]
 
     def draw(first: int, count: int) -> Drawn:
-        noise, columns = zip(*(one(first, count) for one in draws), strict=True)
-        return torch.stack(noise, 1), [torch.stack(x, 1) for x in zip(*columns, strict=True)]
+        noise, inputs = zip(*(draw(first, count) for draw in draws), strict=True)
+        return torch.stack(noise, 1), tuple(torch.stack(x, 1) for x in zip(*inputs, strict=True))
 
     theta, found = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
     stacked = {name: torch.stack(x) for name, x in found.items()}
@@ -103,8 +106,8 @@ def _follow_critic(
 ) -> tuple[Tensor, Found]:
     learner.lr.fill_(scheduled(learner.hyper.lr, step))
     theta = theta.to(learner.device, copy=True)
-    adam = {"m": torch.zeros_like(theta), "v": torch.zeros_like(theta), "t": torch.zeros_like(learner.lr)}
-    return theta, _steps(partial(learner.actor_step, theta, adam), draw, 0, steps, chunk)
+    actor = Network(theta, Adam.of(theta))
+    return theta, _steps(partial(learner.actor_step, actor), draw, 0, steps, chunk)
 
 
 def _draw_for_actor(learner: AnyLearner, reading: Reading, individual: int, first: int, count: int) -> Drawn:
@@ -119,8 +122,8 @@ def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
     for begin in range(first, first + steps, chunk):
         heartbeat()
         count = min(chunk, first + steps - begin)
-        noise, columns = draw(begin, count)
+        noise, minibatches = draw(begin, count)
         for i in range(count):
-            for name, x in take(noise[i], [x[i] for x in columns]).items():
+            for name, x in take(noise[i], at(minibatches, i)).items():
                 found.setdefault(name, []).append(x)
     return found

@@ -41,3 +41,6 @@ class Learner(ddpg.Learner[TD3]):
         h = self.hyper
         smoothing = (h.target_noise * noise[0]).clamp(-h.target_clip, h.target_clip)
         return (self.actor(theta_target, following) + smoothing).clamp(-1, 1)
+
+    def target_value(self, values: Tensor) -> Tensor:
+        return values.amin(0)  # eq. 10

@@ -18,7 +18,7 @@ from evorl.mdp.core import Discrete, Spec
 from evorl.nets.distributions import implied, kl
 from evorl.ops.returns import vtrace
 from evorl.replay.parts.queue import Queue
-from evorl.rl.rollout_replay import Decided, RolloutHyper, RolloutLearner, product
+from evorl.rl.rollout_replay import Decided, LossInputs, RolloutHyper, RolloutLearner, product
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, Positive
 
@@ -69,25 +69,19 @@ class Learner(RolloutLearner[VTrace]):
             raise BadRequest("no rollout is replayed with rl.replay.queue.share=1; take rl.clone_on=all", "rl.clone_on")
         super().__init__(hyper, spec, seed, device)
 
-    def loss(
-        self,
-        theta: Tensor,
-        constants: tuple[Tensor, ...],
-        statistics: tuple[Tensor, ...],
-        columns: Mapping[str, Tensor],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        entropy_coef, critic_coef, gamma, lam = constants
-        now = self._decided(theta, statistics, columns)
+    def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        entropy_coef, critic_coef, gamma, lam = data.coefficients
+        columns, weight = data.columns, data.weight
+        now = self._decided(theta, data.statistics, columns)
         trusted = self._trusted(now, columns)
         target, advantage = self._targets(now, trusted, columns, gamma, lam)
         error = target - now.value[:-1]
-        weight = columns.get("weight")
         policy = -self._total(now.log_prob * advantage.sum(-1), weight, trusted)  # section 4.2
         value = self._total(self._over_rewards(error.square()), weight, trusted)
         entropy = self._total(now.entropy, weight)
         stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
         loss = policy + critic_coef * value - entropy_coef * entropy
-        for name, coefficient, cloned in self._cloned(now, trusted, columns):
+        for name, coefficient, cloned in self._cloned(now, trusted, columns, weight):
             loss, stats[name] = loss + coefficient * cloned, cloned
         stats |= self._described_ratios(now, columns)
         stats |= self._clip_fractions((now.log_prob - columns["log_prob"]).exp() > self.hyper.rho_bar)
@@ -129,12 +123,11 @@ class Learner(RolloutLearner[VTrace]):
         return slice(fresh.stop if self.hyper.clone_on == "replayed" else 0, None)
 
     def _cloned(
-        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor]
+        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], weight: Tensor | None
     ) -> list[tuple[str, float, Tensor]]:
         """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
         h, where = self.hyper, self._where_cloned
-        weight = columns["weight"][where] if "weight" in columns else None
-        factors = (weight, None if trusted is None else trusted[:, where])
+        factors = (None if weight is None else weight[where], None if trusted is None else trusted[:, where])
         found = []
         if h.clone_policy:
             pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evorl.ops.adam import adam, fused_adam
+from evorl.ops.adam import Adam, adam, fused_adam
 from evorl.util.seed import generator
 
 
@@ -18,12 +18,12 @@ def test_it_takes_the_steps_of_torch(step: Callable[..., None], epsilon: float, 
     draw = generator("adam")
     theta = torch.from_numpy(draw.standard_normal(shape))
     twin = theta.clone().requires_grad_()
-    m, v, t = torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros((), dtype=torch.float64)
+    past = Adam(*(x.double() for x in Adam.of(theta)))
     optimizer = torch.optim.Adam([twin], lr=0.05, eps=epsilon)
     for _ in range(30):
         gradient = torch.from_numpy(draw.standard_normal(shape[::-1]).T)  # of another order in memory
-        step(theta, gradient, m, v, t, torch.tensor(0.05, dtype=torch.float64), epsilon)
+        step(theta, gradient, past, torch.tensor(0.05, dtype=torch.float64), epsilon)
         twin.grad = gradient.clone()
         optimizer.step()
         torch.testing.assert_close(theta, twin.detach(), rtol=1e-9, atol=1e-12)
-    assert t == 30
+    assert past.t == 30

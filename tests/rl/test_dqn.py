@@ -18,10 +18,11 @@ from evorl.mdp.core import Array, Box, Discrete, Input, MultiDiscrete, Spec, Sta
 from evorl.nets.action_values import noise_size, perturbed
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
+from evorl.nets.trees import at
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
-from evorl.rl.replay_learner import Reading
+from evorl.rl.replay_learner import Reading, Transitions
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
 from evorl.util.seed import generator
@@ -178,11 +179,12 @@ def everything(learner: Any) -> Reading:
     return Reading(learner.replay, learner.replay.count, learner.replay.oldest(learner.replay.count))
 
 
-def rows_of(learner: Any, columns: list[Tensor]) -> list[dict[str, Any]]:
-    weight = columns.pop() if learner.hyper.prioritized else torch.ones(learner.hyper.batch)
-    x, action, reward, discount, following, legal = columns
+def rows_of(learner: Any, b: Transitions) -> list[dict[str, Any]]:
+    (x,), (following,), legal = b.inputs, b.following, b.legal
+    weight = torch.ones(learner.hyper.batch) if b.weight is None else b.weight
+    assert legal is not None
     return [
-        {"x": x[i], "a": int(action[i]), "reward": reward[i], "discount": discount[i], "next": following[i],
+        {"x": x[i], "a": int(b.action[i]), "reward": b.reward[i], "discount": b.discount[i], "next": following[i],
          "legal": legal[i], "weight": float(weight[i])}
         for i in range(len(x))
     ]  # fmt: skip
@@ -204,14 +206,14 @@ CASES: dict[str, dict[str, Any]] = {
 
 def check_steps(name: str) -> None:
     learner, _ = collected(DQN(**SMALL | CASES[name]), 4)
-    for x in learner.adam.values():
+    for x in learner.network.optimizer:
         x.zero_()
     slow = SlowDQN(learner)
     for number in range(learner.gradient_steps, learner.gradient_steps + 7):
         noise = learner.draw_noise(number, 1)[0]
-        columns = [x[0] for x in learner.minibatches(everything(learner), number, 1)]
-        found = learner.gradient_step(number, noise, columns)
-        errors = slow.step(number, noise, rows_of(learner, list(columns)))
+        minibatch = at(learner.minibatches(everything(learner), number, 1), 0)
+        found = learner.gradient_step(number, noise, minibatch)
+        errors = slow.step(number, noise, rows_of(learner, minibatch))
         if learner.hyper.prioritized:
             np.testing.assert_allclose(found["error"], errors, rtol=1e-3, atol=1e-5)
     state = learner.state_dict()
@@ -334,7 +336,7 @@ def test_a_minibatch_holds_what_was_played_and_the_masks_that_followed() -> None
     learner, _ = collected(DQN(**SMALL), 20)
     replay, ended = learner.replay, 0
     for number in range(30):
-        for row in rows_of(learner, [x[0] for x in learner.minibatches(everything(learner), number, 1)]):
+        for row in rows_of(learner, at(learner.minibatches(everything(learner), number, 1), 0)):
             following = row["x"] + 0.2 * torch.tensor([row["a"] - 1.5, 0.5])
             terminated = bool((row["discount"] == 0).all())
             assert terminated == bool(following[0] > 0.6)

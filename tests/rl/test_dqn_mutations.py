@@ -28,7 +28,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "illegal actions in targets": (STEPS, ("plain",), LEARNER.backed_up, "if legal is not None", "if False"),
     "the first reward decides": (STEPS, ("plain",), LEARNER.backed_up, ".sum(1)", "[:, 0]"),
     "the target never follows": (
-        STEPS, ("polyak",), LEARNER._step_and_follow, "follow(theta_target, theta, self.hyper.tau)", "pass"),
+        STEPS, ("polyak",), LEARNER._step_and_follow, "follow(theta_target, network.theta, self.hyper.tau)", "pass"),
     "it follows one step late": (STEPS, ("plain",), LEARNER.gradient_step, "(number + 1)", "number"),
     "advantages not centred": (
         STEPS, ("dueling",), action_values.ActionValues.forward, "- advantage.mean(2, keepdim=True)", ""),
@@ -51,7 +51,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "the greedy policy explores": (EPSILON, (1.0,), LEARNER._decide, "& (noise != 0).any(-1)", ""),
     "one epsilon for all slots": (LADDER, (), LEARNER._decide, "1 + spread *", "1 + 0 * spread *"),
     "members act without noise": (MEMBERS, (), LEARNER.weights, "if self.noise_size", "if False"),
-    "masks of another time": (PLAYED, (), replay_learner.ReplayLearner._columns, "found.next_legal,", "found.legal,"),
+    "masks of another time": (PLAYED, (), replay_learner.ReplayLearner._read, "found.next_legal)", "found.legal)"),
     "priorities never change": (
         FOLLOWED, (), Priorities.update, "self._power(priority.reshape(-1))", "np.ones(1)"),
 }  # fmt: skip

@@ -24,7 +24,7 @@ from evorl.replay.parts.prioritized import PrioritizedKeys
 from evorl.replay.parts.queue import QueueKeys
 from evorl.replay.parts.uniform import UniformKeys
 from evorl.rl.impact import Impact
-from evorl.rl.rollout_replay import rollouts
+from evorl.rl.rollout_replay import LossInputs, rollouts
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -163,13 +163,14 @@ def test_on_policy_it_is_the_policy_gradient_with_gae() -> None:
     learner, actor = playing(Impact(**QUICK, gamma=0.9, lam=0.7), Wandering)
     actor.collect(0)
     columns = {k: learner._tensor(k, x) for k, x in rollouts(actor.batch).items()}
-    now = learner._decided(learner.theta, (), columns)
-    target, advantage = learner._targets(now, columns, learner.gamma, learner.lam)
+    now, lam = learner._decided(learner.theta, (), columns), learner.coefficients.lam
+    target, advantage = learner._targets(now, columns, learner.gamma, lam)
     following = torch.where(columns["done"].unsqueeze(-1), columns["final_value"], now.value[1:])
-    wanted = gae(columns["reward"], now.value[:-1], following, columns["done"], learner.gamma, learner.lam)
+    wanted = gae(columns["reward"], now.value[:-1], following, columns["done"], learner.gamma, lam)
     torch.testing.assert_close(advantage, wanted, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(target, wanted + now.value[:-1], rtol=1e-4, atol=1e-5)
-    stats = learner.loss(learner.theta, learner.constants, (), columns)[1]
+    data = LossInputs(learner.coefficients, (), columns, None, learner.theta_target)
+    stats = learner.loss(learner.theta, data)[1]
     assert float(stats["loss/policy"]) == pytest.approx(-float(wanted.sum(-1).mean()), rel=1e-3, abs=1e-5)
 
 

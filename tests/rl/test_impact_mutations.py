@@ -28,7 +28,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "targets of the present network": (
         STEPS, ("plain",), LEARNER.loss, "self._targets(then,", "self._targets(now,"),
     "the target never moves": (
-        STEPS, ("plain",), LEARNER._copy_and_optimise, "theta_target.copy_(theta)", "pass"),
+        STEPS, ("plain",), LEARNER._copy_and_optimise, "theta_target.copy_(network.theta)", "pass"),
     "the target follows late": (
         STANDS, (), LEARNER._step, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
     "V-trace's own advantage": (

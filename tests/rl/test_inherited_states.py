@@ -159,7 +159,7 @@ def test_a_temperature_that_is_not_learned_is_the_runs_own() -> None:
     """It may be a gene, too."""
     own = SAC(**SHAPE, net=GAUSSIAN, learn_alpha=False, alpha=0.25).learner(Pushing.spec, 0, torch.device("cpu"))
     own.load_state_dict(state_of("sac"))
-    assert float(own.alpha["log"].exp()) == pytest.approx(0.25)
+    assert float(own.temperature.log.exp()) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])

@@ -20,25 +20,28 @@ PAPER, CRITIC, ACTOR = (
     oracles.test_an_actor_learns_alone_with_a_new_optimiser,
 )
 PLAYED, RECORDED = oracles.test_a_minibatch_holds_what_was_played, recorded.test_it_records_what_was_played
-NEW = '{"m": torch.zeros_like(theta), "v": torch.zeros_like(theta), "t": torch.zeros_like(learner.lr)}'
 MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
-    "optimiser of actors not reset, td3": (ACTOR, ("td3",), separate_updates._follow_critic, NEW, "learner.adam"),
-    "optimiser of actors not reset, sac": (ACTOR, ("sac",), separate_updates._follow_critic, NEW, "learner.adam"),
+    "optimiser of actors not reset, td3": (
+        ACTOR, ("td3",), separate_updates._follow_critic, "Adam.of(theta)", "learner.network.optimizer"),
+    "optimiser of actors not reset, sac": (
+        ACTOR, ("sac",), separate_updates._follow_critic, "Adam.of(theta)", "learner.network.optimizer"),
     "target noise off": (PAPER, ("td3",), td3.Learner.target_action, "h.target_noise * noise", "0 * noise"),
     "target noise off, critic alone": (
         CRITIC, ("td3",), td3.Learner.target_action, "h.target_noise * noise", "0 * noise"),
     "target noise not clipped": (
         PAPER, ("td3, long delay",), td3.Learner.target_action, "-h.target_clip, h.target_clip", "-9, 9"),
-    "larger of two critics": (PAPER, ("td3",), ddpg.Learner._critic_step, "amin(0)", "amax(0)"),
+    "larger of two critics": (PAPER, ("td3",), td3.Learner.target_value, "amin(0)", "amax(0)"),
     "sign of the actor's loss": (PAPER, ("td3",), ddpg.Learner.actor_loss, "return -value", "return value"),
     "sign of the actor's loss, alone": (ACTOR, ("td3",), ddpg.Learner.actor_loss, "return -value", "return value"),
     "sign of the actor's loss, sac": (PAPER, ("sac",), sac.Learner.actor_loss, "log_prob - value", "log_prob + value"),
     "sign of the entropy, sac": (PAPER, ("sac",), sac.Learner._critic_step, "next_value - bonus", "next_value + bonus"),
-    "critic frozen": (PAPER, ("td3",), off_policy.OffPolicy.critic_update, "gradient, phi, m", "0 * gradient, phi, m"),
+    "critic frozen": (
+        PAPER, ("td3",), off_policy.OffPolicy.critic_update, "(gradient, critic.phi", "(0 * gradient, critic.phi"),
     "critic frozen, alone": (
-        CRITIC, ("td3",), off_policy.OffPolicy.critic_update, "gradient, phi, m", "0 * gradient, phi, m"),
+        CRITIC, ("td3",), off_policy.OffPolicy.critic_update, "(gradient, critic.phi", "(0 * gradient, critic.phi"),
     "targets frozen": (
-        CRITIC, ("td3",), ddpg.Learner._critic_alone, "follow(phi_target, phi, self.hyper.tau)", "pass"),
+        CRITIC, ("td3",), off_policy.OffPolicy.targets_follow,
+        "follow(critic.target, critic.phi, self.hyper.tau)", "pass"),
     "another target policy": (
         CRITIC, ("td3",), separate_updates.train_critic, "learner.set_target_policy(target_policy)", "pass"),
     "terminated taken for truncated": (

@@ -42,9 +42,9 @@ class RegressionLearner(NetworkLearner[Regression]):
         inputs, reward = (torch.cat(column) for column in zip(*self.memory, strict=True))
         for _ in range(self.hyper.updates):
             theta = self.theta.detach().requires_grad_()
-            loss = (self._network(theta, (inputs,), None, None).value - reward).square().mean()
+            loss = (self._outputs(theta, (inputs,), None, None).value - reward).square().mean()
             (gradient,) = torch.autograd.grad(loss, theta)
-            self._apply_gradient(gradient, self.theta, *self.adam.values(), self.lr)
+            self._apply_gradient(gradient, *self.network, self.lr)
         if self.moments is not None:
             self.moments.update((batch.inputs[0][:-1],))
         return Learned(self.hyper.updates, {"loss/value": float(loss.detach())})

@@ -17,6 +17,8 @@ from torch import Tensor
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
 from evorl.nets.flat import copied
 from evorl.nets.policy import Net
+from evorl.nets.trees import at
+from evorl.nets.trees import leaves as leaves_of
 from evorl.rl.core import NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.replay_learner import Reading
@@ -140,14 +142,13 @@ def everything(learner: Any) -> Reading:
 
 def rows_of(learner: Any, number: int, *words: int | str) -> list[dict[str, Any]]:
     """The minibatch of a gradient step, transition by transition."""
-    columns = learner.minibatches(everything(learner), number, 1, *words)
-    inputs, action, reward, discount, following = (x[0] for x in columns)
+    b = at(learner.minibatches(everything(learner), number, 1, *words), 0)
     return [
         {
-            "x": inputs[i], "a": action[i], "reward": reward[i], "next": following[i],
-            "terminated": bool((discount[i] == 0).all()), "discount": learner.gamma,
+            "x": b.inputs[0][i], "a": b.action[i], "reward": b.reward[i], "next": b.following[0][i],
+            "terminated": bool((b.discount[i] == 0).all()), "discount": learner.gamma,
         }
-        for i in range(len(inputs))
+        for i in range(len(b.action))
     ]  # fmt: skip
 
 
@@ -226,12 +227,11 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
 
 def forget_moments(learner: Any) -> None:
     """Make the optimisers as new as a twin's."""
-    for adam in (learner.adam, learner.critic_adam):
-        for x in adam.values():
-            x.zero_()
+    past = [learner.network.optimizer, learner.critic.adam]
     if isinstance(learner.hyper, SAC):
-        for part in ("m", "v", "t"):
-            learner.alpha[part].zero_()
+        past.append(learner.temperature.adam)
+    for x in leaves_of(tuple(past)):
+        x.zero_()
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -242,7 +242,7 @@ def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     slow = twin(learner)
     for number in range(learner.gradient_steps, learner.gradient_steps + 6):
         noise, rows = learner.draw_noise(number, 1)[0], rows_of(learner, number)
-        learner.gradient_step(number, noise, [x[0] for x in learner.minibatches(everything(learner), number, 1)])
+        learner.gradient_step(number, noise, at(learner.minibatches(everything(learner), number, 1), 0))
         learner.gradient_steps += 1
         slow.step(number, noise, rows)
     state = learner.state_dict()
@@ -299,7 +299,7 @@ def test_critics_learn_alone_with_a_given_target_policy(name: str) -> None:
 def test_an_actor_learns_alone_with_a_new_optimiser(name: str) -> None:
     hyper, twin = LEARNERS[name]
     learner, _ = collected(hyper, 4)  # its optimiser is not new: train_actor has to reset it
-    phi = learner.phi.clone()
+    phi = learner.critic.phi.clone()
     slow = twin(learner)
     theta, _ = train_actor(learner, learner.theta.clone(), everything(learner), 6, individual=7, step=0)
     for number in range(6):
@@ -307,7 +307,7 @@ def test_an_actor_learns_alone_with_a_new_optimiser(name: str) -> None:
     found = learner.layout.unflatten(theta)
     for part, x in slow.actor.items():
         torch.testing.assert_close(found[part], x.detach(), rtol=1e-4, atol=1e-5)
-    assert torch.equal(learner.phi, phi)
+    assert torch.equal(learner.critic.phi, phi)
 
 
 class Painted(Drift):
@@ -325,11 +325,13 @@ def test_critic_and_actors_learn_apart_from_pictures(kind: Any) -> None:
     net = Net(encoder="a3c", hidden=(8,), **shape)
     hyper = kind(slots=2, horizon=4, batch=4, samples_per_step=1, warm_up=4, net=net)
     learner, _ = collected_from(Painted, hyper, 3)
-    theta, phi = learner.theta.clone(), learner.phi.clone()
+    theta, phi = learner.theta.clone(), learner.critic.phi.clone()
     train_critic(learner, theta, everything(learner), 10, 2, chain=3, step=0)
     alone, _ = train_actor(learner, theta.clone(), everything(learner), 2, individual=7, step=0)
     first, _ = train_actors(learner, torch.stack([theta, theta]), everything(learner), 2, (7, 8), step=0)
-    assert not torch.equal(learner.phi, phi) and not torch.equal(alone, theta) and not isinstance(first, NotFinite)
+    assert (
+        not torch.equal(learner.critic.phi, phi) and not torch.equal(alone, theta) and not isinstance(first, NotFinite)
+    )
     torch.testing.assert_close(first[0], alone, rtol=1e-3, atol=1e-5)
 
 
@@ -341,7 +343,7 @@ def test_training_apart_is_a_function_of_what_it_is_given(name: str) -> None:
     two = hyper.learner(one.spec, 99, torch.device("cpu"))
     two.seed = one.seed
     start, target, reading = copied(one.critic_state()), one.theta.clone(), everything(one)
-    two.adam["m"].fill_(1.0)
+    two.network.optimizer.m.fill_(1.0)
     ends = []
     for learner, parts in ((one, [70]), (two, [64, 6]), (two, [33, 37])):
         load_critic(learner, start)
@@ -475,7 +477,11 @@ def test_it_goes_on_to_the_bit(hyper: Any) -> None:
         for one, its in ((learner, actor), (other, second)):
             advance(one, its, iteration)
     assert learner.gradient_steps == other.gradient_steps
-    for a, b in ((learner.theta, other.theta), (learner.phi, other.phi), (learner.phi_target, other.phi_target)):
+    for a, b in (
+        (learner.theta, other.theta),
+        (learner.critic.phi, other.critic.phi),
+        (learner.critic.target, other.critic.target),
+    ):
         assert torch.equal(a, b)
 
 

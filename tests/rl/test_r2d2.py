@@ -17,9 +17,12 @@ from torch import Tensor
 
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
+from evorl.nets.trees import at, mapped
+from evorl.ops.adam import Adam
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
+from evorl.rl.network_learner import Network
 from evorl.rl.r2d2 import R2D2
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
@@ -157,9 +160,9 @@ class SlowR2D2(SlowDQN):
 
 def in_double(learner: Any) -> Any:
     """The same learner, which computes in double precision."""
-    learner.theta, learner.theta_target = learner.theta.double(), learner.theta_target.double()
+    learner.network = mapped(lambda x: x.double(), Network(learner.theta, Adam.of(learner.theta)))
+    learner.theta_target = learner.theta_target.double()
     learner.theta_target += 0.3 * torch.randn(len(learner.theta), generator=torch.Generator().manual_seed(0)).double()
-    learner.adam = {name: torch.zeros_like(x).double() for name, x in learner.adam.items()}
     learner.support = learner.support.double()
     learner.policy.encoders[0].forward = lambda x: x.flatten(1)  # which makes single precision of all numbers
     return learner
@@ -181,10 +184,10 @@ def check_steps(name: str) -> None:
     learner, slow = in_double(learner), SlowR2D2(learner)
     for number in range(4):
         noise = learner.draw_noise(number, 1)[0].double()
-        columns = [x[0] for x in learner.minibatches(everything(learner), number, 1)]
-        weights = columns[-1].tolist() if learner.hyper.prioritized else [1.0] * 8
-        given = [x.double() if x.is_floating_point() else x for x in columns]
-        error = learner.gradient_step(number, noise, given).get("error")
+        minibatch = at(learner.minibatches(everything(learner), number, 1), 0)
+        weights = minibatch.weight[0].tolist() if learner.hyper.prioritized else [1.0] * 8
+        minibatch = mapped(lambda x: x.double() if x.is_floating_point() else x, minibatch)
+        error = learner.gradient_step(number, noise, minibatch).get("error")
         slow_error = slow.learn(number, noise, learner.near[:, 0].tolist(), weights)
         if error is not None:
             np.testing.assert_allclose(error.numpy(), slow_error, rtol=1e-5, atol=1e-7)

@@ -24,7 +24,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
         STEPS, ("paper",), LEARNER._step, "self.burnt_in(theta, noise[0]",
         "type(self).burnt_in.__wrapped__(self, leaf, noise[0]"),
     "no burn-in": (
-        STEPS, ("paper",), LEARNER._step, "states, self.burnt_in(theta, noise[0], before, carry, prefix[0]))",
+        STEPS, ("paper",), LEARNER._step, "states, self.burnt_in(theta, noise[0], before, carry, prefix))",
         "states, carry)"),
     "the target burns in with the network": (
         STEPS, ("paper",), LEARNER._step, "self.burnt_in(theta_target, noise[1]", "self.burnt_in(theta, noise[1]"),
@@ -47,15 +47,16 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "what is beyond the end is learned": (STEPS, ("paper",), LEARNER._step, "(share * loss)", "loss"),
     "sequences count alike": (
         STEPS, ("paper",), LEARNER._step, "shared = (share * loss).sum(0)", "shared = ((share > 0) * loss).mean(0)"),
-    "no weights": (STEPS, ("paper",), LEARNER._step, "else weight * shared", "else shared"),
+    "no weights": (STEPS, ("paper",), LEARNER._step, "else batch.weight[0] * shared", "else shared"),
     "targets in returns": (STEPS, ("paper",), dqn.Learner.backed_up, "return self.to_units(", "return ("),
     "c51 in returns": (STEPS, ("c51",), dqn.Learner.backed_up, "places = self.to_units(", "places = ("),
     "h without its linear part": (STEPS, ("paper",), rescaling.rescale, "+ EPSILON * x", ""),
     "the largest error alone": (STEPS, ("paper",), LEARNER._mixed, "(1 - eta)", "0"),
     "the mean over what is not there": (
         STEPS, ("paper",), LEARNER._mixed, "error.sum(0) / there.sum(0)", "error.mean(0)"),
-    "illegal actions in targets": (STEPS, ("paper",), LEARNER._step, "if legal is None else _at(legal, ahead)", ""),
-    "its own priority alone": (PRIORITIES, (), LEARNER._columns, "(self.hyper.length + 1) // 2", "1"),
+    "illegal actions in targets": (
+        STEPS, ("paper",), LEARNER._step, "if batch.legal is None else _at(batch.legal, ahead)", ""),
+    "its own priority alone": (PRIORITIES, (), LEARNER._read, "(self.hyper.length + 1) // 2", "1"),
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from evorl.rl.core import Batch, Hyper, Learned, NotFinite
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
+from evorl.rl.vtrace import VTrace
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
 from evorl.util.seed import generator
@@ -436,7 +437,7 @@ def test_weights_alone_can_be_taken_over() -> None:
     learner, other = learner_of(FULL, DISCRETE), learner_of(FULL, DISCRETE, seed=1)
     learner.update(random_batch(learner, 8, 5), 0, 0)
     other.load_policy(learner.state_dict())
-    assert torch.equal(other.theta, learner.theta) and all((x == 0).all() for x in other.adam.values())
+    assert torch.equal(other.theta, learner.theta) and all((x == 0).all() for x in other.network.optimizer)
     x = tuple(normals(k, shape=(5, *one.shape)) for k, one in enumerate(INPUTS))
     for a, b in zip(
         learner.act(x, None, torch.zeros(5, 4), None, None)[:4],
@@ -557,3 +558,15 @@ def test_settings_under_which_nothing_right_is_learned_are_refused(kind: Any, gi
     with pytest.raises(BadRequest) as caught:
         kind(**given)
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize("hyper", [A2C(net=SMALL, optimizer="rmsprop"), VTrace(net=SMALL, optimizer="rmsprop_tf")])
+def test_the_state_of_rmsprop_that_older_versions_wrote_is_read(hyper: Any) -> None:
+    learner = learner_of(hyper, DISCRETE)
+    state = learner.state_dict()
+    (mean_square,) = learner.network.optimizer
+    wanted = mean_square + torch.rand(mean_square.shape)
+    state["optimizer"] = {"m": torch.zeros_like(wanted), "v": wanted, "t": torch.zeros(())}
+    learner.load_state_dict(state)
+    assert torch.equal(mean_square, wanted)
+    assert learner.state_dict()["optimizer"].keys() == {"mean_square"}

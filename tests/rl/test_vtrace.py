@@ -209,7 +209,7 @@ def test_gradient_steps_equal_the_oracle(case: str) -> None:
     def learn(minibatch: Any, usual: Any = learner._learn) -> Any:
         nonlocal oracle
         oracle = oracle or Oracle(learner)
-        learner.entropy_coef.fill_(hyper.entropy_coef)
+        learner.coefficients.entropy.fill_(hyper.entropy_coef)
         want = oracle.step(minibatch.rollouts, learner.replay.sizes.get("queue", 0), minibatch.weights)
         got = usual(minibatch)
         for name in {*want} & {*got}:

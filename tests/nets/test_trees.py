@@ -1,0 +1,58 @@
+"""Trees of tensors: flattened, rebuilt and described."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from evorl.nets.trees import at, describe, described, flatten, leaves, mapped, outline, rebuild
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor | None
+
+
+def tree(*parts: Any) -> Any:
+    """Tensors 0, 1, ... in a tree, with some that are of the caller's choice."""
+    return (Pair(torch.tensor([0.0]), None), (), {"a": torch.tensor([1, 2]), "b": (torch.tensor([3.0, 4.0]),)}, *parts)
+
+
+def numbers(x: Any) -> Any:
+    return mapped(Tensor.tolist, x)
+
+
+WHOLE = (Pair([0.0], None), (), {"a": [1, 2], "b": ([3.0, 4.0],)})  # type: ignore[arg-type]
+
+
+def test_tensors_come_in_order_and_go_back_to_their_places() -> None:
+    assert [x.tolist() for x in leaves(tree())] == [[0.0], [1, 2], [3.0, 4.0]]
+    rebuilt = rebuild(outline(tree()), iter(leaves(tree())))
+    assert numbers(rebuilt) == WHOLE and type(rebuilt[0]) is Pair
+    assert numbers(at(tree(), 0)) == (Pair(0.0, None), (), {"a": 1, "b": (3.0,)})  # type: ignore[arg-type]
+
+
+def test_another_form_is_another_nesting_shape_dtype_or_name() -> None:
+    x, y = torch.zeros(2), torch.zeros(2)
+    trees: list[Any] = [
+        (x, y), ((x, y),), ((x,), y), (x, (y,)), (x, y, None), (None, x, y), (x, y, ()), {"a": x, "b": y},
+        {"b": x, "a": y}, (x, y.int()), (x, y[:1]), (x[None], y),
+    ]  # fmt: skip
+    forms = [str(flatten((one,))[1]) for one in trees]
+    assert len(set(forms)) == len(trees)
+    assert flatten(tree())[1] == flatten(tree())[1]
+
+
+def test_a_described_tree_is_made_again_with_what_its_tensors_were() -> None:
+    plain, asked = describe(tree()), []
+    tensors = iter(leaves(tree()))
+
+    def tensor(dtype: str, shape: list[int]) -> Tensor:
+        asked.append((dtype, shape))
+        return next(tensors)
+
+    made = described(plain, tensor)
+    assert numbers(made) == WHOLE and type(made[0]) is Pair
+    assert asked == [("float32", [1]), ("int64", [2]), ("float32", [2])]
