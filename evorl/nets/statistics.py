@@ -113,7 +113,6 @@ class Moments:
             i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)
             for i, shape in numbers.items()
         }
-        self.count_tensors = 2 * len(self.running)
         self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
 
     @classmethod

@@ -7,7 +7,7 @@ the arguments of a gradient step takes them 60 us, and these 10, where a decisio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -32,17 +32,18 @@ def flatten(trees: Iterable[Tree]) -> tuple[list[Tensor], list[Any]]:
 
 def _flatten(trees: Iterable[Tree], tensors: list[Tensor], form: list[Any]) -> None:
     for x in trees:
-        if x is None:
+        if type(x) is Tensor or not (x is None or isinstance(x, (tuple, dict))):  # the first test is the quickest
+            tensors.append(x)
+            form.append(x.shape)
+            form.append(x.dtype)
+        elif x is None:
             form.append(None)
         elif isinstance(x, tuple):
             form.append(len(x))
             _flatten(x, tensors, form)
-        elif isinstance(x, dict):
+        else:
             form.append(tuple(x))
             _flatten(x.values(), tensors, form)
-        else:  # last, since the test for a tensor is slow
-            tensors.append(x)
-            form.append((x.shape, x.dtype))
 
 
 def outline(tree: T) -> T:
@@ -53,33 +54,35 @@ def outline(tree: T) -> T:
 def rebuild(outline: T, tensors: Iterator[Any]) -> T:
     """The tree, other than a tensor, with this outline and these tensors."""
     tree: Any = outline
+    made: Any
     if isinstance(tree, dict):
-        made: Any = {name: next(tensors) if x is LEAF else rebuild(x, tensors) for name, x in tree.items()}
+        made = {name: next(tensors) if x is LEAF else rebuild(x, tensors) for name, x in tree.items()}
     else:
-        made = _like(tree, [next(tensors) if x is LEAF else None if x is None else rebuild(x, tensors) for x in tree])
-    return cast(T, made)
+        parts = [next(tensors) if x is LEAF else None if x is None else rebuild(x, tensors) for x in tree]
+        made = tuple(parts) if type(tree) is tuple else tree._make(parts)
+    whole: T = made
+    return whole
 
 
 def mapped(function: Callable[[Any], Any], tree: T) -> T:
     """The tree with the function of each of its tensors."""
     x: Any = tree
-    if isinstance(x, dict):
-        made: Any = {name: mapped(function, part) for name, part in x.items()}
-    elif isinstance(x, tuple):
-        made = _like(x, [mapped(function, part) for part in x])
-    else:
-        made = None if x is None else function(x)
-    return cast(T, made)
+    made: Any = None
+    if isinstance(x, tuple):
+        parts = [mapped(function, part) for part in x]
+        made = tuple(parts) if type(x) is tuple else x._make(parts)  # type: ignore[attr-defined]
+    elif isinstance(x, dict):
+        made = {name: mapped(function, part) for name, part in x.items()}
+    elif x is not None:
+        made = function(x)
+    whole: T = made
+    return whole
 
 
-def _like(tree: Any, parts: list[Any]) -> Any:
-    """A tuple, or named tuple, of the parts."""
-    return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
-
-
-def at(tree: T, index: int) -> T:
-    """The tree of what its tensors hold at this place of their first axis."""
-    return mapped(lambda x: x[index], tree)
+def unbound(tree: T) -> Iterator[T]:
+    """The trees of what its tensors hold at each place of their first axis."""
+    form = outline(tree)
+    return (rebuild(form, iter(parts)) for parts in zip(*(x.unbind() for x in leaves(tree)), strict=True))
 
 
 def describe(tree: Tree) -> Any:

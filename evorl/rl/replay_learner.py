@@ -19,7 +19,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.random_features import RandomFeatures
-from evorl.nets.trees import Tree, at, mapped
+from evorl.nets.trees import Tree, mapped, unbound
 from evorl.replay.attentive import AttentiveKeys, attentive
 from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
@@ -188,9 +188,8 @@ class ReplayLearner(NetworkLearner[H]):
         found: dict[str, list[Tensor]] = {}
         reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
         minibatches = self.minibatches(reading, self.gradient_steps, count)
-        noise = self.draw_noise(self.gradient_steps, count)
-        for i in range(count):
-            for name, x in self.gradient_step(self.gradient_steps, noise[i], at(minibatches, i)).items():
+        for noise, minibatch in unbound((self.draw_noise(self.gradient_steps, count), minibatches)):
+            for name, x in self.gradient_step(self.gradient_steps, noise, minibatch).items():
                 found.setdefault(name, []).append(x)
             self.gradient_steps += 1
         return found

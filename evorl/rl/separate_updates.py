@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import heartbeat
-from evorl.nets.trees import at
+from evorl.nets.trees import unbound
 from evorl.ops.adam import Adam
 from evorl.rl.core import Metrics, NotFinite, finite_means
 from evorl.rl.network_learner import Network
@@ -122,8 +122,7 @@ def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
     for begin in range(first, first + steps, chunk):
         heartbeat()
         count = min(chunk, first + steps - begin)
-        noise, minibatches = draw(begin, count)
-        for i in range(count):
-            for name, x in take(noise[i], at(minibatches, i)).items():
+        for noise, minibatch in unbound(draw(begin, count)):
+            for name, x in take(noise, minibatch).items():
                 found.setdefault(name, []).append(x)
     return found

@@ -90,33 +90,32 @@ class StackedPolicies:
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        shared = () if self.moments is None else self.moments.tensors(noise.device)
-        given = [*shared, *inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
+        statistics = () if self.moments is None else self.moments.tensors(noise.device)
         with torch.inference_mode():
-            out = self.actor.records.replay(self._act, self.theta, *given)
+            arguments = (self.theta, statistics, inputs, legal, noise, carry, start)
+            action, played, carry = self.actor.records.replay(self._act, *arguments)
             nothing = torch.zeros(len(noise))
-        return Decision(out[0], out[1], nothing, nothing[:, None], out[2] if carry is not None else None)
+        return Decision(action, played, nothing, nothing[:, None], carry)
 
-    def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        count, crowd = len(self.spec.inputs), len(theta)
-        shared = 0 if self.moments is None else self.moments.count_tensors
-        statistics, given = given[:shared], given[shared:]
-        inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
+    @torch.no_grad()
+    def _act(
+        self, theta: Tensor, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...], legal: Tensor | None,
+        noise: Tensor, carry: Tensor | None, start: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+        """Actions, as the policies and as the world have them, and the carry."""
+        crowd = len(theta)
         if self.moments is not None:
             inputs = self.moments.normalize(statistics, inputs)
-        legal = rest.pop(0) if self.spec.masked else None
-        with torch.no_grad():
-            rows = tuple(x.unflatten(0, (crowd, -1)) for x in inputs)
-            if rest:
-                carry, start = rest
-                memory = (carry.unflatten(1, (crowd, -1)), start.unflatten(0, (crowd, -1)))
-                raw, after = vmap(self.actor, (0, 0, 1, 0), (0, 1))(theta, rows, *memory)
-                rest = [after.flatten(1, 2)]
-            else:
-                (raw,) = vmap(self.actor)(theta, rows)
-            raw = raw.flatten(0, 1)
-            action = sample(self.spec.action, raw, self._log_std(raw), legal, noise)
-        return (action, to_world(self.spec.action, action), *rest)
+        rows = tuple(x.unflatten(0, (crowd, -1)) for x in inputs)
+        if carry is not None and start is not None:
+            memory = (carry.unflatten(1, (crowd, -1)), start.unflatten(0, (crowd, -1)))
+            raw, after = vmap(self.actor, (0, 0, 1, 0), (0, 1))(theta, rows, *memory)
+            carry = after.flatten(1, 2)
+        else:
+            (raw,) = vmap(self.actor)(theta, rows)
+        raw = raw.flatten(0, 1)
+        action = sample(self.spec.action, raw, self._log_std(raw), legal, noise)
+        return action, to_world(self.spec.action, action), carry
 
     def _log_std(self, raw: Tensor) -> Tensor | None:
         """Return a log standard deviation for a Box with a free one; its value has no effect without noise."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.nets.trees import at, describe, described, flatten, leaves, mapped, outline, rebuild
+from evorl.nets.trees import describe, described, flatten, leaves, mapped, outline, rebuild, unbound
 
 
 class Pair(NamedTuple):
@@ -31,7 +31,13 @@ def test_tensors_come_in_order_and_go_back_to_their_places() -> None:
     assert [x.tolist() for x in leaves(tree())] == [[0.0], [1, 2], [3.0, 4.0]]
     rebuilt = rebuild(outline(tree()), iter(leaves(tree())))
     assert numbers(rebuilt) == WHOLE and type(rebuilt[0]) is Pair
-    assert numbers(at(tree(), 0)) == (Pair(0.0, None), (), {"a": 1, "b": (3.0,)})  # type: ignore[arg-type]
+
+
+def test_a_tree_is_cut_along_the_first_axis_of_all_its_tensors() -> None:
+    x, y = torch.arange(6).view(3, 2), torch.arange(3)
+    assert [numbers(one) for one in unbound((Pair(x, None), {"y": y}))] == [
+        (Pair([0, 1], None), {"y": 0}), (Pair([2, 3], None), {"y": 1}), (Pair([4, 5], None), {"y": 2}),  # type: ignore[arg-type]
+    ]  # fmt: skip
 
 
 def test_another_form_is_another_nesting_shape_dtype_or_name() -> None:

@@ -18,7 +18,7 @@ from evorl.mdp.core import Array, Box, Discrete, Input, MultiDiscrete, Spec, Sta
 from evorl.nets.action_values import noise_size, perturbed
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
-from evorl.nets.trees import at
+from evorl.nets.trees import unbound
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
@@ -211,7 +211,7 @@ def check_steps(name: str) -> None:
     slow = SlowDQN(learner)
     for number in range(learner.gradient_steps, learner.gradient_steps + 7):
         noise = learner.draw_noise(number, 1)[0]
-        minibatch = at(learner.minibatches(everything(learner), number, 1), 0)
+        minibatch = next(unbound(learner.minibatches(everything(learner), number, 1)))
         found = learner.gradient_step(number, noise, minibatch)
         errors = slow.step(number, noise, rows_of(learner, minibatch))
         if learner.hyper.prioritized:
@@ -336,7 +336,7 @@ def test_a_minibatch_holds_what_was_played_and_the_masks_that_followed() -> None
     learner, _ = collected(DQN(**SMALL), 20)
     replay, ended = learner.replay, 0
     for number in range(30):
-        for row in rows_of(learner, at(learner.minibatches(everything(learner), number, 1), 0)):
+        for row in rows_of(learner, next(unbound(learner.minibatches(everything(learner), number, 1)))):
             following = row["x"] + 0.2 * torch.tensor([row["a"] - 1.5, 0.5])
             terminated = bool((row["discount"] == 0).all())
             assert terminated == bool(following[0] > 0.6)

@@ -17,8 +17,8 @@ from torch import Tensor
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
 from evorl.nets.flat import copied
 from evorl.nets.policy import Net
-from evorl.nets.trees import at
 from evorl.nets.trees import leaves as leaves_of
+from evorl.nets.trees import unbound
 from evorl.rl.core import NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.replay_learner import Reading
@@ -142,7 +142,7 @@ def everything(learner: Any) -> Reading:
 
 def rows_of(learner: Any, number: int, *words: int | str) -> list[dict[str, Any]]:
     """The minibatch of a gradient step, transition by transition."""
-    b = at(learner.minibatches(everything(learner), number, 1, *words), 0)
+    b = next(unbound(learner.minibatches(everything(learner), number, 1, *words)))
     return [
         {
             "x": b.inputs[0][i], "a": b.action[i], "reward": b.reward[i], "next": b.following[0][i],
@@ -242,7 +242,7 @@ def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     slow = twin(learner)
     for number in range(learner.gradient_steps, learner.gradient_steps + 6):
         noise, rows = learner.draw_noise(number, 1)[0], rows_of(learner, number)
-        learner.gradient_step(number, noise, at(learner.minibatches(everything(learner), number, 1), 0))
+        learner.gradient_step(number, noise, next(unbound(learner.minibatches(everything(learner), number, 1))))
         learner.gradient_steps += 1
         slow.step(number, noise, rows)
     state = learner.state_dict()

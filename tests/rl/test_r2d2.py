@@ -17,7 +17,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
-from evorl.nets.trees import at, mapped
+from evorl.nets.trees import mapped, unbound
 from evorl.ops.adam import Adam
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
@@ -184,7 +184,7 @@ def check_steps(name: str) -> None:
     learner, slow = in_double(learner), SlowR2D2(learner)
     for number in range(4):
         noise = learner.draw_noise(number, 1)[0].double()
-        minibatch = at(learner.minibatches(everything(learner), number, 1), 0)
+        minibatch = next(unbound(learner.minibatches(everything(learner), number, 1)))
         weights = minibatch.weight[0].tolist() if learner.hyper.prioritized else [1.0] * 8
         minibatch = mapped(lambda x: x.double() if x.is_floating_point() else x, minibatch)
         error = learner.gradient_step(number, noise, minibatch).get("error")
