@@ -36,8 +36,10 @@ from evorl import __version__
 from evorl.cli import config
 from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
+from evorl.cli.hints import value_of
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, quote, require
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, format_value, lookup, parse, quote
+from evorl.cli.refusals import Keys, unknown_key
 from evorl.jobs import job
 from evorl.jobs.identity import located
 from evorl.jobs.sweep import sweep
@@ -69,7 +71,8 @@ def run(words: Sequence[str]) -> None:
     args = _arguments(parser, words)
     name = args.config_name or "config"
     if args.shell_completion:
-        return complete(args, parser, _path(args), name)
+        with _opened(args) as hydra:
+            return complete(hydra, args, parser, name)
     args.overrides = [_with_latest(word) for word in args.overrides]
     given = {one.key_or_group: one.value() for one in parse(args.overrides)}
     if given.get("resume") is not None:
@@ -80,15 +83,11 @@ def run(words: Sequence[str]) -> None:
         if given.get("replay") is not None:
             return _replay(Path(str(given["replay"])), hydra, args, name)
         if _wants_information(args):
-            composed = config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
-            if args.help:
-                return _help(hydra, composed, args.overrides, name)
-        elif args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
+            composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
+            return _help(hydra, composed, args.overrides, name) if args.help else show_info(hydra, args, parser, name)
+        if args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
             return sweep(hydra, args.overrides, name)
-        else:
-            return _single(config.compose(hydra, args.overrides, name))
-    show_info(args, parser, _path(args), name)
-    return None
+        return _single(config.compose(hydra, args.overrides, name))
 
 
 def _with_latest(word: str) -> str:
@@ -275,7 +274,7 @@ def _amended_config(
         if key in FOLDERS or key.startswith("hydra."):
             raise BadRequest(f"has no place here: {does} a run as it is", key)
         if genes and f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override():
-            _amend_genes(now, one)
+            _amend_genes(now, choices, one, args)
             continue
         if one.is_delete() or one.is_sweep_override():
             raise BadRequest(f"takes one value here: {key}=VALUE", key)
@@ -286,7 +285,7 @@ def _amended_config(
         if key in choices:
             old: Any = choices[key]
         else:
-            _require(now, choices, one, args)
+            _check_key(now, choices, one, args)
             old, value = OmegaConf.select(now, key), _resolved(now, key, value)
         if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
             OmegaConf.update(now, key, value)
@@ -307,7 +306,7 @@ def _resolved(now: DictConfig, key: str, value: Any) -> Any:
     return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
 
 
-def _amend_genes(now: DictConfig, one: Override) -> None:
+def _amend_genes(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
     """Apply one word about genes to a run's config: another range, a new gene (plus), or a removed one (~)."""
     key = one.key_or_group
     if not now.ec:
@@ -315,8 +314,8 @@ def _amend_genes(now: DictConfig, one: Override) -> None:
     there = OmegaConf.select(now, key) is not None
     if one.is_add() and there:
         raise BadRequest(f"is there already; write {key}={format_value(one.value())} without the plus", key)
-    if not there and not one.is_add():
-        require(now, key)
+    if not one.is_add():
+        _check_key(now, choices, one, args)
     if one.is_delete() and key != GENES:
         parent, _, name = key.rpartition(".")
         del OmegaConf.select(now, parent)[name]
@@ -335,13 +334,11 @@ def _older_configs(directory: Path) -> list[str]:
     return [one.name for one in run_directory.entries(directory, ".hydra") if fnmatch(one.name, "config.*.yaml")]
 
 
-def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
-    try:
-        require(now, one.key_or_group)
-    except BadRequest:
+def _check_key(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
+    """Raise `BadRequest` for a key that the config of a run does not have."""
+    if lookup(now, one.key_or_group) is None:
         with _opened(args) as hydra:
-            check_group_key(hydra, now, choices, one)
-        raise
+            raise unknown_key(Keys(hydra, now, choices), one.key_or_group, value_of(one))
 
 
 def _cluster(choice: Any, args: argparse.Namespace) -> Any:

@@ -9,9 +9,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from evorl.cli.hydra_internals import show_info
+from evorl.cli.hydra_internals import Hydra, show_info
 from evorl.util.errors import BadRequest, nearest
 
 COMMANDS = ("run", "evaluate", "report", "reproduce")
@@ -19,7 +18,7 @@ ACTIONS = ("install", "uninstall", "query")
 SHELLS = ("bash", "fish", "zsh")
 
 
-def complete(args: argparse.Namespace, parser: argparse.ArgumentParser, path: Path, name: str) -> None:
+def complete(hydra: Hydra, args: argparse.Namespace, parser: argparse.ArgumentParser, name: str) -> None:
     """Print the script that installs completion, or the words that fit. Raises `BadRequest`."""
     action = _check(args.overrides)
     line = os.environ.get("COMP_LINE")
@@ -36,7 +35,7 @@ def complete(args: argparse.Namespace, parser: argparse.ArgumentParser, path: Pa
     before = sys.argv[0]
     try:
         sys.argv[0] = "evorl"  # the program that Hydra completes
-        show_info(args, parser, path, name)
+        show_info(hydra, args, parser, name)
     finally:
         sys.argv[0] = before
         if line is not None:

@@ -7,15 +7,13 @@ error is a `BadRequest` with the dotted key and the nearest valid name.
 
 from __future__ import annotations
 
-import inspect
 import signal
 import sys
 import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import MISSING, fields, is_dataclass
-from importlib import import_module
+from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,25 +23,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorl import __version__
 from evorl.cli import foreign_choices
-from evorl.cli.hints import below, check_foreign
-from evorl.cli.hydra_internals import Hydra, open_composer
-from evorl.cli.overrides import (
-    GROUPS,
-    REFUSALS,
-    TUNED,
-    check_group,
-    check_left_out,
-    explain_refusal,
-    first_line,
-    format_value,
-    parse,
-    unknown_word,
-)
+from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
+from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
+from evorl.cli.refusals import check_words
+from evorl.cli.targets import import_class, trusted
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, Failure, reason, wrong_data
 from evorl.util.names import check_directory, check_name
 from evorl.util.text import say
-from evorl.util.typed import documented, shown, typed
+from evorl.util.typed import documented, shown, typed, unknown
 
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
@@ -72,18 +60,15 @@ def opened(path: Path = CONF, extra: str | None = None) -> AbstractContextManage
 
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
     """Compose the config of one job, with Hydra's own node. Raises `BadRequest`."""
-    given = parse(overrides)
-    for one in given:
-        check_foreign(hydra, one, given)
-        check_group(hydra, one)
+    words = parse(overrides)
+    if mode == RunMode.RUN and (several := [word for word in words if word.is_sweep_override()]):
+        raise BadRequest("several values; add --multirun to run each, or [..] for a list", several[0].key_or_group)
+    check_words(hydra, words, name)
     try:
-        composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
-    except REFUSALS as error:
-        single = [one for one in given if mode == RunMode.RUN or not one.is_sweep_override()]
-        raise explain_refusal(hydra, single, name, error) from None
-    for one in given:
-        check_left_out(one)
-    return composed
+        return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
+    except COMPOSITION_ERRORS as error:  # a value that Hydra's own keys cannot have
+        cause = error.__cause__ or error
+        raise BadRequest(first_line(cause), str(getattr(cause, "full_key", None) or "")) from None
 
 
 def task_words(config: DictConfig) -> list[str]:
@@ -129,7 +114,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     kinds = typing.get_type_hints(Experiment, include_extras=True)
     for name in config:
         if name not in kinds and name not in COMMAND_KEYS:
-            raise unknown_word(name, [*kinds, *COMMAND_KEYS])
+            raise unknown(name, [*kinds, *COMMAND_KEYS])
     groups = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
     groups["ec"] = _evolution(config.get("ec") or {}, trust)
     check_device(config.get("device"))
@@ -169,11 +154,7 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     """Build the object of a config group from the class that its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise BadRequest(f"names no _target_; choose a file: {group}=NAME", group)
-    kind = _import_class(node["_target_"], base, f"{group}._target_", trust)
-    names = {field.name for field in fields(kind)}
-    for name in node.keys() - names - {"_target_"}:
-        if hint := below(f"{group}.{name}", str(node[name]), lambda key: key.removeprefix(f"{group}.") in names):
-            raise BadRequest(f"unknown key{hint}", f"{group}.{name}")
+    kind = import_class(node["_target_"], base, f"{group}._target_", trust)
     return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group)
 
 
@@ -186,10 +167,11 @@ def uses_tuned(config: DictConfig) -> bool:
 
 def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the root modules that the command line trusts; a config file cannot. Raises `BadRequest`."""
-    given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
-    if config.get("trust") not in (None, [], given):
+    names = trusted(parse(overrides))
+    stated = config.get("trust") or []
+    if stated and tuple(str(name) for name in (stated if isinstance(stated, list) else [stated])) != names:
         raise BadRequest("is taken from the command line only", "trust")
-    return tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
+    return names
 
 
 def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
@@ -301,23 +283,3 @@ def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
     for name in node:
         raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
     return None
-
-
-def _import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:
-    """Import the dataclass at a dotted path; it must be a subclass of ``base``."""
-    root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
-    if ":" in path:
-        raise BadRequest(f"a class has a dot before its name here: {path.replace(':', '.')}", key)
-    if root not in ("evorl", *trust):
-        raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)
-    if not module or not all(part.isidentifier() for part in path.split(".")):
-        raise BadRequest(f"{path} is no MODULE.CLASS", key)
-    try:
-        found = getattr(import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{module}.".startswith(f"{error.name}."):
-            raise BadRequest(f"{path} needs {error.name}, which is not installed", key) from error
-        raise BadRequest(f"there is no module {module}", key) from None
-    if not (inspect.isclass(found) and issubclass(found, base) and is_dataclass(found)) or inspect.isabstract(found):
-        raise BadRequest(f"{path} is no {base.__name__} dataclass", key)
-    return found

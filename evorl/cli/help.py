@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from evorl.cli.descriptions import Descriptions, descriptions
 from evorl.cli.groups import choices_below, folders, options, summary
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import TUNED, format_value, require
+from evorl.cli.overrides import TUNED, format_value, unresolved
 
 TOLD = ("mdp", "rl", "ec")
 """Groups whose choices are told one by one."""
@@ -45,7 +45,7 @@ def _choices(hydra: Hydra, group: str) -> list[str]:
 def rows(node: DictConfig, known: Descriptions, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield every key, its default as a command line writes it, and its description; a block has no default."""
     for name in map(str, node):
-        key, child = f"{prefix}{name}", require(node, name)
+        key, child = f"{prefix}{name}", unresolved(node._get_node(name))
         description, block = known.get(key, ("", True))
         if name == "_target_" or key == "hydra":
             continue

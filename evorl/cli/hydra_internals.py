@@ -1,7 +1,8 @@
 """Everything of Hydra that is not public API: the one file to look at when Hydra changes.
 
 evorl composes configs by itself, because ``@hydra.main`` composes before any check can run, reports errors as
-tracebacks, and reads every file again for each job of a sweep. Verified for hydra-core 1.3.2, the only release that
+tracebacks, and reads every file again for each job of a sweep. Below a group any key may be set (`_CachingLoader`):
+which ones exist is decided in `evorl.cli.refusals`. Verified for hydra-core 1.3.2, the only release that
 ``pyproject.toml`` allows; ``tests/cli/test_hydra_internals.py`` checks each private name that is used here.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from pathlib import Path
@@ -19,7 +20,7 @@ from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra._internal.hydra import Hydra as Hydra
-from hydra._internal.utils import _run_hydra, create_config_search_path
+from hydra._internal.utils import create_config_search_path
 from hydra._internal.utils import get_args_parser as get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
@@ -29,9 +30,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType as ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
-from omegaconf import DictConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import split_key as split_key
+from omegaconf.errors import OmegaConfBaseException
+
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
+"""What Hydra raises for words that it cannot compose."""
 
 
 class HasConfigLoader(Protocol):
@@ -61,15 +68,33 @@ def open_composer(path: Path, extra: str | None = None) -> Iterator[Hydra]:
         GlobalHydra.instance().clear()
 
 
-def show_info(args: argparse.Namespace, parser: argparse.ArgumentParser, path: Path, name: str) -> None:
-    """Let Hydra answer --cfg, --info, --hydra-help and --shell-completion; no task function is called."""
-    unused: Callable[[DictConfig], None] = lambda config: None  # noqa: E731
-    _run_hydra(args, parser, unused, str(path.absolute()), name)
+def show_info(hydra: Hydra, args: argparse.Namespace, parser: argparse.ArgumentParser, name: str) -> None:
+    """Let Hydra answer --cfg, --info, --hydra-help and --shell-completion."""
+    if args.hydra_help:
+        hydra.hydra_help(config_name=name, args_parser=parser, args=args)
+    elif args.shell_completion:
+        hydra.shell_completion(config_name=name, overrides=args.overrides)
+    elif args.cfg:
+        hydra.show_cfg(name, args.overrides, cfg_type=args.cfg, package=args.package, resolve=args.resolve)
+    else:
+        hydra.show_info(args.info, config_name=name, overrides=args.overrides)
 
 
 def repository_of(hydra: Hydra) -> ConfigRepository:
     """The repository that reads the config files. The loader's own methods would copy its whole cache first."""
     return cast(ConfigLoaderImpl, hydra.config_loader).repository
+
+
+def compose_choices(hydra: Hydra, name: str, words: Sequence[str]) -> DictConfig:
+    """Compose the config of one job from choices alone, once for the same words. Raises `COMPOSITION_ERRORS`.
+
+    The caller must not change the result.
+    """
+    known = cast(_CachingLoader, hydra.config_loader).of_choices
+    key = (name, *words)
+    if key not in known:
+        known[key] = hydra.compose_config(name, list(words), RunMode.RUN, with_log_configuration=False)
+    return known[key]
 
 
 def parse_override(text: str, hydra: HasConfigLoader | None = None) -> Override:
@@ -79,17 +104,25 @@ def parse_override(text: str, hydra: HasConfigLoader | None = None) -> Override:
 
 
 class _CachingLoader(ConfigLoaderImpl):
-    """A loader that reads each file and merges the same files once; a sweep composes for every job."""
+    """A loader that reads each file and merges the same files once; a sweep composes for every job.
+
+    Words may set any key below a group (not of Hydra's own).
+    """
 
     def __init__(self, search: ConfigSearchPath) -> None:
         super().__init__(search)
         self.repository: ConfigRepository = _CachingRepository(search)
         self.merged: dict[str, DictConfig] = {}
+        self.of_choices: dict[tuple[str, ...], DictConfig] = {}
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         files = repr((defaults, repo.get_sources()))
         if files not in self.merged:
-            self.merged[files] = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+            merged = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+            for group in set(map(str, merged)) - {"hydra"}:
+                if isinstance(node := merged._get_node(group), DictConfig):
+                    OmegaConf.set_struct(node, False)  # Hydra then closes the config, but not what is open by itself
+            self.merged[files] = merged
         return deepcopy(self.merged[files])  # the caller writes the command line's values into it
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -43,6 +43,16 @@ def unknown(
     listed = ", ".join(one for one in choices if not one.startswith("_"))
     close = nearest(name, choices, said) or f"; there are: {listed or 'none'}"
     return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
+
+
+def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
+    """Whether a dataclass has a field at ``names``, nested; ``adds``: or a mapping there that may get a new name."""
+    kinds = [inspect.type_info(kind)]
+    for name in names:
+        if adds and any(isinstance(one, inspect.DictType | inspect.AnyType) for one in kinds):
+            return True
+        kinds = [inner for one in kinds if isinstance(one, inspect.DataclassType) for inner in _inside(one, name)]
+    return bool(kinds)
 
 
 def documented(kind: type) -> Iterator[tuple[str, Any, str]]:

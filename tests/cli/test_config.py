@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from conf_files import FILES, name, split, words_of
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -188,8 +189,16 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["mdp=duel", "mdp.knight.strike={cast: 1, dammage: 2}"], "did you mean mdp.knight.strike.damage?"),
         (["mdp=duel", "mdp.archer={roll: {cats: 1}}"], "mdp.archer.roll.cats: unknown key; did you mean"),
         (["budget={stepz: 2}"], "budget.stepz: unknown key; did you mean budget.steps?"),
-        (["mdp=cartpole", "mdp.kwargs={a: 1}"], "mdp.kwargs.a: no such key yet; +mdp.kwargs.a=... adds it"),
-        (["hydra.run.dir=[1]"], "hydra.run.dir: expected a value like runs/${"),
+        (["mdp=cartpole", "mdp.kwargs.a=1"], "mdp.kwargs.a: no such key yet; +mdp.kwargs.a=... adds it"),
+        (["ec=pbt", "ec.genes.rl.lr=[1,2]"], "ec.genes.rl.lr: no such key yet; +ec.genes.rl.lr=... adds it"),
+        (["ec.genes.rl.lr=[1,2]"], "ec.genes.rl.lr: unknown key of ec=none; it belongs to ec=cem, "),
+        (["+mdp.kwargs.a=1"], "mdp.kwargs.a: unknown key of mdp=pong; it belongs to mdp=acrobot, "),
+        (["+cluster.workers=2"], "cluster.workers: unknown key of cluster=local; it belongs to cluster=processes, "),
+        (["+seed.x=3"], "seed.x: seed is a value; it has no keys"),
+        (["rl=dqn", "+rl.epsilon={strt: 1}"], "rl.epsilon.strt: unknown key; did you mean rl.epsilon.start?"),
+        (["rl=r2d2", "rl.beta.start=1"], "rl.beta.end: a value is needed"),
+        (["hydra.run.dir=[1]"], "hydra.run.dir: Cannot convert 'list' to string: '[1]'"),
+        (["hydra.job.num=x"], "hydra.job.num: Value 'x' of type 'str' could not be converted to Integer"),
         (["~debug"], "debug: nothing is chosen, so there is nothing to leave out"),
         (["~tuned=x"], "tuned: x is not chosen, so there is nothing to leave out"),
         (["~experiment"], "experiment: nothing is chosen"),
@@ -247,6 +256,27 @@ def test_numbers_of_the_command_line(hydra: Hydra) -> None:
     assert made.rl.net.hidden == (32,)
 
 
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["rl=a2c", "~rl.lr", "rl.lr=3"], "rl.lr", 3),
+        (["ec=pbt", "+ec.genes.rl.lr=[1,2]", "ec.genes.rl.lr=[3,4]"], "ec.genes.rl.lr", [3, 4]),
+        (["ec=pbt", "+ec.genes={rl: {lr: [1,2], clip: [1,2]}}", "~ec.genes.rl.clip"], "ec.genes.rl", {"lr": [1, 2]}),
+        (["mdp=cartpole", "mdp.kwargs={a: 1}"], "mdp.kwargs", {"a": 1}),
+        (["rl=a2c", "rl.lr.start=1", "rl.lr.end=0", "rl.lr.steps=9"], "rl.lr", {"start": 1, "end": 0, "steps": 9}),
+    ],
+)
+def test_words_that_build_on_each_other(hydra: Hydra, words: list[str], key: str, value: Any) -> None:
+    found = OmegaConf.select(config.compose(hydra, words), key)
+    assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value
+
+
+def test_information_is_asked_about_keys_that_exist(hydra: Hydra) -> None:
+    for word in ("+rl.foo=1", "budget={stepz: 2}", "+eval.evry=3", "++sede=1"):
+        with pytest.raises(BadRequest, match="unknown key"):
+            config.compose(hydra, [word], mode=RunMode.MULTIRUN)
+
+
 def test_trust_is_given_on_the_command_line_only(hydra: Hydra) -> None:
     assert config.trusted_packages(["seed=1", "trust=[mine, yours]"], {"trust": ["mine", "yours"]}) == ("mine", "yours")
     assert config.trusted_packages(["trust=mine"], {"trust": "mine"}) == ("mine",)
@@ -268,12 +298,17 @@ def test_a_class_of_somebody_else(hydra: Hydra, tmp_path: Path, monkeypatch: pyt
         with pytest.raises(BadRequest, match="trust"):
             experiment(mine, "mdp=mine")
         assert experiment(mine, "mdp=mine", "trust=[mine_of_a_test]").mdp.extra == 4
+        assert experiment(mine, "mdp=mine", "mdp.rounds=2", "trust=[mine_of_a_test]").mdp.rounds == 2
+        with pytest.raises(BadRequest, match=r"mdp.round: unknown key; did you mean mdp.rounds"):
+            experiment(mine, "mdp._target_=mine_of_a_test.Mine", "mdp.round=2", "trust=[mine_of_a_test]")
+        words = ("mdp._target_=mine_of_a_test.Mine", "+mdp.extra=5", "trust=[mine_of_a_test]")
+        assert experiment(mine, *words).mdp.extra == 5
 
 
 def test_compositions_share_what_is_read_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned" / "acrobot_ppo.yaml").write_text("# @package _global_\nrl: {lr: 0.5}\n")
-    changed = ["rl.lr=7", "+mine={a: 1}", "~rl.clip", "rl.net.hidden=[9]", "hydra.job.name=x"]
+    changed = ["mdp=cartpole", "rl.lr=7", "+mdp.kwargs={a: 1}", "~rl.clip", "rl.net.hidden=[9]", "hydra.job.name=x"]
     searched = ["mdp=acrobot", f"hydra.searchpath=[file://{tmp_path}]"]
     cases: list[list[str]] = [["mdp=acrobot"], changed, searched, ["rl.gamma=0.5"], []]
 

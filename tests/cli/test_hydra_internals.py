@@ -16,9 +16,10 @@ SIGNATURES = {
         *("self", "config_name", "overrides", "run_mode", "with_log_configuration", "from_shell"),
         "validate_sweep_overrides",
     ),
-    "hydra._internal.utils._run_hydra": (
-        *("args", "args_parser", "task_function", "config_path", "config_name", "caller_stack_depth"),
-    ),
+    "hydra._internal.hydra.Hydra.hydra_help": ("self", "config_name", "args_parser", "args"),
+    "hydra._internal.hydra.Hydra.shell_completion": ("self", "config_name", "overrides"),
+    "hydra._internal.hydra.Hydra.show_cfg": ("self", "config_name", "overrides", "cfg_type", "package", "resolve"),
+    "hydra._internal.hydra.Hydra.show_info": ("self", "info", "config_name", "overrides", "run_mode"),
     "hydra._internal.utils.get_args_parser": (),
     "hydra._internal.utils.create_config_search_path": ("search_path_dir",),
     "hydra._internal.config_loader_impl.ConfigLoaderImpl.__init__": ("self", "config_search_path"),

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from conf_files import FILES, name, split, words_of
-from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from evorl import run
 from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
-from evorl.cli.hydra_internals import Hydra
 from evorl.util.errors import one_edit
 from evorl.util.seed import generator
 
@@ -100,19 +97,9 @@ def siblings(parts: list[str], at: int) -> set[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def files_are_read_once_and_every_base_is_composed_once() -> Iterator[None]:
-    """A refusal is explained by what can be composed without the wrong word: here the same again and again."""
-    compose, known = overrides._composed, dict[tuple[str, ...], Any]()
-
-    def remembered(hydra: Hydra, name: str, words: Sequence[Override]) -> Any:
-        lines = tuple(str(one.input_line) for one in words)
-        if lines not in known:
-            known[lines] = compose(hydra, name, words)
-        return deepcopy(known[lines])
-
+def files_are_read_once() -> Iterator[None]:
     with config.opened() as hydra, pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "opened", lambda *_: nullcontext(hydra))
-        patch.setattr(overrides, "_composed", remembered)
         yield
 
 
