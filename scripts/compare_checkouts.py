@@ -30,6 +30,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 # ------------------------------------------------------------------ what may differ
 
 TIMES = {
@@ -271,6 +273,8 @@ def rows(path: Path) -> Iterator[Any]:
         yield from (json.loads(line) for line in path.read_text().splitlines())
     elif path.suffix == ".json":
         yield json.loads(path.read_bytes())
+    elif path.suffix == ".yaml":
+        yield yaml.safe_load(path.read_text())  # as keys: their order is that of the files of conf/
     elif path.suffix == ".csv":
         with path.open(newline="") as file:
             yield from csv.DictReader(file)

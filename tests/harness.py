@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -54,6 +55,15 @@ MINDS = {**WORLDS, **{f"{name}-lstm": (*words, *LSTM) for name, words in WORLDS.
 
 
 # ------------------------------------------------------------------ running
+
+
+def script(name: str) -> ModuleType:
+    """The program scripts/NAME.py as a module."""
+    spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def go(*words: str) -> int:

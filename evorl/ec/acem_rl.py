@@ -31,9 +31,9 @@ class ACEMRL(SteadyStateEvolution):
     divide: bool = True
     """Divide the spread by the number of elites once more, as the authors' code does."""
     noise: NonNegative = 1e-3
-    """epsilon at the start, a variance."""
+    """What is added to the variance at the start, epsilon."""
     noise_end: NonNegative = 1e-5
-    """What epsilon falls to."""
+    """What that falls to."""
     noise_decay: Fraction = 0.95
     """What multiplies its distance to the end in P individuals."""
 

@@ -46,9 +46,9 @@ class Sampling:
     sigma: Positive = 0.1
     """Standard deviation of weights at the start."""
     noise: NonNegative = 1e-3
-    """epsilon at the start, a variance."""
+    """What is added to the variance at the start, epsilon."""
     noise_end: NonNegative = 1e-5
-    """What epsilon falls to."""
+    """What that falls to."""
     noise_decay: Fraction = 0.95
     """What multiplies its distance to the end after every generation."""
 

@@ -26,6 +26,7 @@ class CEMRL(Sampling, SharedCriticEvolution):
     trained: Count = 5
     """Individuals of a generation to train, its first ones."""
     sigma: Positive = 1e-3**0.5
+    """Standard deviation of weights at the start (a variance of 1e-3)."""
     divide: bool = True
     antithetic: bool = True
     warm_up_actions: WarmUpActions = "policy"

@@ -50,6 +50,8 @@ def _one_thread() -> Iterator[None]:
 class CMAES(IndependentEvolution):
     """CMA-ES sets all of its own constants from the number of dimensions and the population."""
 
+    population: Count = 30
+    """Individuals in a generation, at least 4."""
     sigma: Positive = 0.1
     """Standard deviation of weights at the start."""
     gene_sigma: Positive = 0.3

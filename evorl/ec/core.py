@@ -200,7 +200,7 @@ class IndependentEvolution(Evolution):
     inherit_optimizer: bool = False
     """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
     genes: dict[str, Any] = field(default_factory=dict)
-    """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
+    """Ranges of config keys, as a tree like the config; a leaf is [low, high], {low, high, log} or {choices}."""
 
     @property
     def caps(self) -> bool:

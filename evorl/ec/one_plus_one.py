@@ -27,6 +27,7 @@ class OnePlusOne(IndependentEvolution):
     """The rule's constants are Schwefel's."""
 
     population: Count = 1
+    """Children at a time; more is a (1+lambda) strategy."""
     sigma: Positive = 0.1
     """Standard deviation of the steps of weights at the start."""
     gene_sigma: Positive = 0.3

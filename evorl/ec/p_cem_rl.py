@@ -26,9 +26,10 @@ from evorl.util.types import Count
 @dataclass(frozen=True, kw_only=True)
 class PCEMRL(CEMRL, CriticWorker):
     parallel_critic: bool = False
-    """Whether the critic learns beside the actors."""
+    """Whether the critic learns beside the actors, with the mean as its target policy."""
     train_together: Count = 1
-    """Individuals that one job trains, in products of stacked weights; they play one after another."""
+    """Individuals that one job trains at once, in products of stacked weights: faster with small networks on few
+    workers (docs/evolution.md)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,7 +34,7 @@ class PSO(IndependentEvolution):
     """The global-best swarm of Eberhart & Shi 2000."""
 
     inertia: NonNegative = 0.7298
-    """w"""
+    """What is left of the velocity, w."""
     own: NonNegative = 1.49618
     """c1, the pull of a particle's own best."""
     swarm: NonNegative = 1.49618

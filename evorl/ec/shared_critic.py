@@ -54,14 +54,14 @@ class SharedCriticEvolution(Evolution):
     episodes: Count = 1
     seeds: Literal["common", "fresh"] = "fresh"
     sigma: Positive = 1e-3**0.5
-    """Standard deviation of weights at the start."""
+    """Standard deviation of weights at the start (a variance of 1e-3)."""
     critic_ratio: Positive | None = 1.0
     """Gradient steps of the critic for each environment step that counts; null: as many as time allows."""
     actor_ratio: Positive = 1.0
     """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
     warm_up_actions: WarmUpActions = "uniform"
-    """Actions until gradient steps begin: random, in episodes before the search (uniform) or in those of individuals,
-    whose returns the search learns from (told); or the individuals' own (policy)."""
+    """Actions until gradient steps begin: random, before the search, or of individuals, of which the search learns; or
+    the individuals' own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +113,10 @@ class CriticWorker:
 class SteadyStateEvolution(SharedCriticEvolution, CriticWorker):
     """Keys of the searches that propose one individual at a time."""
 
+    population: Count = 10
+    """Last individuals, whose lengths are the gradient steps of a trained one."""
     slots: Count | None = 5
+    """Individuals, and evaluations of the mean, at once: actor workers."""
     trained_share: Fraction = 0.5
     """Share of individuals to train."""
     share_gain: NonNegative = 50.0
@@ -145,7 +148,7 @@ class MeanComparing(SteadyStateEvolution):
     mean_episodes: Count = 5
     """Episodes of each evaluation of the mean; they are neither counted nor learned from."""
     sigma_min: NonNegative = 1e-5**0.5
-    """Least standard deviation of weights."""
+    """Least standard deviation of weights (a variance of 1e-5)."""
 
     def episodes_of(self, role: str) -> int:
         return self.mean_episodes if role == MEAN else self.episodes

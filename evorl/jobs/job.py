@@ -20,7 +20,7 @@ from evorl.record.provenance import POLICY_ONLY
 from evorl.util import run_directory, yaml_text
 from evorl.util.errors import BadRequest
 from evorl.util.text import say
-from evorl.util.typed import shown, typed
+from evorl.util.typed import completed, shown, typed
 
 if TYPE_CHECKING:
     from evorl.record.provenance import Source
@@ -36,7 +36,9 @@ CONFIG, HYDRA = ".hydra/config.yaml", ".hydra/hydra.yaml"
 def checked_experiment(
     resolved: Mapping[str, Any], words: Sequence[str], group: str | None = None
 ) -> tuple[dict[str, Any], Experiment]:
-    """Return a run's config as plain data and as a typed experiment. Raises `BadRequest`.
+    """Return a run's config as plain data, with the keys that no file lists, and as a typed experiment.
+
+    Raises `BadRequest`.
 
     ``group`` is the W&B group, unless the config names one.
     """
@@ -55,6 +57,7 @@ def checked_experiment(
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
+    data |= {name: completed(data[name], getattr(made, name)) for name in ("rl", "ec") if data[name]}
     changed = {name: {**data[name], "every": every} for name, every in made.own_periods().items()}
     if group is not None and made.record.group is None:
         changed["record"] = {**data["record"], "group": group}

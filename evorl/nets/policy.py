@@ -32,16 +32,18 @@ class Net:
     """Shape of the network."""
 
     encoder: Encoder = "nature"
-    """Network of images: of Mnih et al. 2015, of A3C, the ResNet of IMPALA, or that of elite_buffer_vtrace."""
+    """Network of images: of Mnih et al. 2015, of A3C, the ResNet of IMPALA, or that of elite_buffer_vtrace
+    (docs/atari.md, Networks)."""
     hidden: tuple[Count, ...] = (64, 64)
-    """Widths of the hidden layers of actor and critic."""
+    """Widths of the hidden layers, of actor and critics each."""
     activation: Activation = "tanh"
+    """Of the hidden layers."""
     shared: bool = False
     """One stack of hidden layers for actor and critic."""
     lstm: Natural = 0
     """Width of the recurrent core; 0 has none."""
     std: Literal["free", "state"] = "free"
-    """Box actions: one learned standard deviation per component, or one that depends on the state, e^-5 to e^2."""
+    """Of Box actions: one learned standard deviation per component, or one that depends on the state, e^-5 to e^2."""
     log_std: float = 0.0
     """Its initial logarithm (of the action range's half width, where bounds are finite)."""
     bias: bool = True

@@ -33,11 +33,17 @@ class Parts:
     """The parts of a replay, and their shares of each minibatch, which sum to 1."""
 
     queue: QueueKeys = field(default_factory=QueueKeys)
+    """Each new rollout once, in the order of arrival."""
     circular: CircularKeys = field(default_factory=CircularKeys)
+    """Each new rollout several times, in a buffer that a gradient step goes one batch further in (IMPACT)."""
     uniform: UniformKeys = field(default_factory=UniformKeys)
+    """All alike."""
     elite: EliteKeys = field(default_factory=EliteKeys)
+    """Those that the present policy sees most like the one that acted."""
     attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
+    """Those most like the state that the policy is in now; keys as of elite."""
     prioritized: PrioritizedKeys = field(default_factory=PrioritizedKeys)
+    """In proportion to the error of the values."""
 
     def __post_init__(self) -> None:
         total = sum(keys.share for _, keys in self.used())

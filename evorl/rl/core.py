@@ -157,18 +157,22 @@ class Hyper(ABC):
     horizon: Count = 128
     """Decisions of each slot in a batch (T)."""
     rounds: Count = 1
-    """Batches to collect and learn from in an iteration, which writes one row of metrics: means over the gradient steps
-    of a learner with a replay of transitions, else the numbers of the last batch."""
+    """Batches to collect and learn from in an iteration, which writes one row of metrics.
+
+    The row holds means over the gradient steps of a learner with a replay of transitions, else the numbers of the last
+    batch.
+    """
     gamma: Fraction | dict[str, Fraction] = 0.99
-    """Discount per decision; one number, or one for each named reward."""
+    """Discount per decision; or one per named reward: {damage: 0.99, win: 1.0}."""
     lr: Schedule = 3e-4
-    """Learning rate, or its schedule over environment steps."""
+    """Learning rate; or a schedule over environment steps: {start: 3e-4, end: 0, steps: 1e6}."""
     adam_epsilon: Positive = 1e-5
+    """Added to the denominator of Adam's steps."""
     max_grad_norm: Positive | None = 0.5
     """Clip gradients to this norm; null: no clipping."""
     normalize_inputs: bool | Literal["whiten"] = False
-    """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten also
-    decorrelates the numbers of an input."""
+    """True: shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten: also
+    decorrelate the numbers of an input."""
     asynchronous: bool = False
     """Learn from each member's batch when it arrives, while the members play on with the weights they have."""
     max_lag: Count | None = None
@@ -176,9 +180,13 @@ class Hyper(ABC):
     threads: Threads = 1
     """Torch threads; part of the experiment, since they change the last bits of large sums."""
     learners: Count = 1
-    """Processes that compute gradients, each on its share of a minibatch; they change the last bits, as threads do."""
+    """Processes that compute gradients, each on its share of a minibatch; they change the last bits, as threads do
+    (docs/learners.md)."""
     compile: bool = False
-    """Compile the gradient step with torch.compile (half a minute, cached for later runs); pays for small networks."""
+    """Compile the gradient step with torch.compile, once for each size of minibatch (docs/running.md).
+
+    That takes half a minute, and is cached for later runs. It pays for small networks.
+    """
     net: Net = field(default_factory=Net)
 
     def __post_init__(self) -> None:

@@ -50,10 +50,10 @@ class DQN(ReplayHyper):
     max_grad_norm: Positive | None = 10.0
     capacity: Count = 100_000
     batch: Count = 64
-    samples_per_step: Positive | None = 16.0
+    samples_per_step: Positive | None = 16
     warm_up: Natural = 1_000
     epsilon: Schedule = field(default_factory=lambda: Anneal(start=1.0, end=0.05, steps=20_000))
-    """Probability of a uniform random action in training episodes, over environment steps."""
+    """Probability of a uniform random action in training episodes: a number, or a schedule over environment steps."""
     epsilon_spread: NonNegative = 0.0
     """The last slot of a member acts with epsilon^(1 + this), the slots before it in between (Ape-X: 7)."""
     target_every: Count = 500
@@ -69,7 +69,7 @@ class DQN(ReplayHyper):
     noisy: bool = False
     """Noisy layers, which explore by themselves (then epsilon may be 0)."""
     noisy_std: Positive = 0.5
-    """Initial deviation of their noise, sigma_0."""
+    """Initial deviation of their noise, sigma_0, in units of 1/sqrt(inputs)."""
     distribution: Literal["c51", "qr"] | None = None
     """What is learned of returns: null their mean, c51 their probabilities on a support, qr their quantiles."""
     atoms: Count = 51
@@ -81,7 +81,7 @@ class DQN(ReplayHyper):
     alpha: NonNegative = 0.6
     """Exponent of priorities; 0 draws evenly."""
     beta: Schedule = field(default_factory=lambda: Anneal(start=0.4, end=1.0, steps=100_000))
-    """Exponent of the weights that undo the bias of priorities, over environment steps."""
+    """Exponent of the weights that undo the bias of priorities: a number, or a schedule over environment steps."""
     net: Net = field(default_factory=lambda: Net(hidden=(128, 128), activation="relu"))
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class OffPolicyHyper(ReplayHyper):
     """Hyper-parameters of every learner with an actor and critics."""
 
     tau: Fraction = 0.005
-    """Share of the critics that their targets take over after a gradient step."""
+    """Share of the critics, and of a deterministic actor, that their targets take over after a gradient step."""
     critic_activation: Activation | None = None
     """Activation of the critics' hidden layers; null is that of ``net``."""
     net: Net = field(default_factory=lambda: Net(hidden=(256, 256), activation="relu", output="tanh"))

@@ -23,8 +23,9 @@ class OptimizerHyper(Hyper):
     optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = "adam"
     """RMSProp as in PyTorch; or as in TensorFlow 1, with epsilon under the root and a mean that begins at 1."""
     rmsprop_epsilon: Positive = 0.01
+    """Added to the root in the denominator of RMSProp's steps; by rmsprop_tf under the root."""
     rmsprop_decay: Averaging = 0.99
-    """Share of the past in the mean of squared gradients."""
+    """Share of the past in RMSProp's mean of squared gradients."""
 
 
 H = TypeVar("H", bound=OptimizerHyper, covariant=True)

@@ -41,13 +41,15 @@ class PolicyGradientHyper(Hyper):
     lam: Fraction | dict[str, Fraction] = 0.95
     """GAE's lambda; one number, or one for each named reward."""
     critic_coef: NonNegative = 0.5
+    """Weight of the value loss."""
     entropy_coef: Schedule = 0.0
-    """Weight of the entropy bonus, or its schedule over environment steps."""
+    """Weight of the entropy bonus; or a schedule like that of the learning rate."""
     normalize_advantage: bool = True
+    """Shift and scale advantages to mean 0 and deviation 1, per gradient step."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
     correction: Literal["none", "vtrace"] = "none"
-    """V-trace: correct targets and advantages for the policy's change since it acted (``lam`` is its lambda)."""
+    """Correct targets and advantages for the policy's change since it acted, by V-trace with ``lam`` as its lambda."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -44,6 +44,7 @@ class R2D2(dqn.DQN):
     double: bool = True
     dueling: bool = True
     prioritized: bool = True
+    """Draw sequences in proportion to their last errors."""
     alpha: NonNegative = 0.9
     beta: Schedule = 0.6
     length: Count = 20

@@ -55,7 +55,8 @@ class ReplayHyper(Hyper):
     batch: Count = 256
     """Transitions in a gradient step."""
     samples_per_step: Positive | None = None
-    """Transitions to learn from for each one that is collected. None: ``samples``, one gradient step per decision."""
+    """Transitions to learn from for each one that is collected; null: as many as a gradient step learns from, one such
+    step per decision."""
     warm_up: Natural = 10_000
     """Decisions before the first gradient step."""
     warm_up_actions: Literal["uniform", "policy"] = "uniform"
@@ -63,7 +64,7 @@ class ReplayHyper(Hyper):
     n_step: Count = 1
     """Rewards that a target sums before it bootstraps."""
     compress: bool = False
-    """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
+    """Keep observations in bytes compressed by LZ4; needs the extra lz4."""
     sampling: Literal["uniform", "attentive"] = "uniform"
     """Draw transitions evenly, or those whose states are like the agent's."""
     attentive: AttentiveKeys = field(default_factory=AttentiveKeys)

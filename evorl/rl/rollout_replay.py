@@ -58,15 +58,17 @@ class RolloutHyper(OptimizerHyper):
     lam: Fraction | dict[str, Fraction] = 1.0
     """Lambda of the value targets; one number, or one for each named reward."""
     critic_coef: NonNegative = 0.5
+    """Weight of the value loss."""
     entropy_coef: Schedule = 0.01
-    """Weight of the entropy bonus, or its schedule over environment steps."""
+    """Weight of the entropy bonus; or a schedule like that of the learning rate."""
     reduction: Literal["mean", "sum"] = "mean"
     """Losses are averaged, or summed, over the decisions of a minibatch."""
     projection: Natural = 0
     """Width of a fixed random projection of feature vectors; 0: they are the policy's last hidden layer itself."""
     replay: Parts = field(default_factory=Parts)
+    """The parts that give a minibatch its rollouts; their shares sum to 1, share 0 leaves a part out."""
     compress: bool = False
-    """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
+    """Keep observations in bytes compressed by LZ4; needs the extra lz4."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ from evorl.util.types import Positive
 class SAC(OffPolicyHyper):
     lr: Schedule = 3e-4
     alpha: Positive = 1.0
-    """The temperature at the start."""
+    """Temperature, the weight of the entropy, at the start."""
     target_entropy: float | None = None
     """In nats; null is -1 for each component of an action."""
     learn_alpha: bool = True

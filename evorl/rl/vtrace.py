@@ -26,7 +26,7 @@ from evorl.util.types import NonNegative, Positive
 @dataclass(frozen=True, kw_only=True)
 class VTrace(RolloutHyper):
     correction: Literal["vtrace", "none"] = "vtrace"
-    """none: as if the present policy had acted (the ratio is 1)."""
+    """V-trace, or nothing: as if the present policy had acted (the ratio is 1)."""
     rho_bar: Positive = 1.0
     """Clip of the ratio in temporal differences: decides which policy's values are learned."""
     c_bar: Positive = 1.0
@@ -34,9 +34,9 @@ class VTrace(RolloutHyper):
     rho_pg_bar: Positive = 1.0
     """Clip of the ratio in the policy gradient."""
     clone_policy: NonNegative = 0.0
-    """Weight of the KL divergence from the policy that acted; 0: none."""
+    """Weight of the KL divergence from the policy that acted (CLEAR); 0: none."""
     clone_value: NonNegative = 0.0
-    """Weight of the squared distance to the values of the critic that acted; 0: none."""
+    """Weight of the distance to the values of the critic that acted (CLEAR); 0: none."""
     clone_kl: Literal["behaviour", "policy"] = "behaviour"
     """KL(behaviour || policy), or KL(policy || behaviour)."""
     clone_error: Literal["squared", "norm"] = "squared"
@@ -44,7 +44,7 @@ class VTrace(RolloutHyper):
     clone_on: Literal["replayed", "all"] = "replayed"
     """Which rollouts are cloned: all but those of the queue, or all. Those of a circular buffer are replayed."""
     kl_mask: Positive | None = None
-    """Learn only from decisions in states where the KL divergence from the mask's policy is below this; null: all."""
+    """Learn only in states with a smaller KL divergence from the mask's policy (LASER); null: in all."""
     kl_mask_to: Literal["implied", "behaviour"] = "implied"
     """That policy: the one whose values V-trace estimates, or the one that acted."""
 

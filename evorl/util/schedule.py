@@ -18,9 +18,13 @@ class Anneal:
     """From ``start`` to ``end`` within ``steps`` environment steps, then constant."""
 
     start: NonNegative
+    """At the beginning."""
     end: NonNegative
+    """At the end."""
     steps: Positive
+    """Environment steps to the end."""
     kind: Literal["linear", "cosine"] = "linear"
+    """Shape of the way."""
     power: Positive = 1.0
     """Exponent of what is left of the way: 2 with ``linear`` is quadratic decay."""
 

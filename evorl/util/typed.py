@@ -45,6 +45,19 @@ def unknown(
     return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
 
 
+def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
+    """``data``, of which a dataclass was made, with the fields that it lacks; also nested, but not within a choice of
+    types."""
+    whole = dict(data)
+    for field in inspect.type_info(type(made)).fields:  # type: ignore[attr-defined]
+        value = getattr(made, field.name)
+        if field.name not in whole:
+            whole[field.name] = msgspec.json.decode(msgspec.json.encode(value))  # with lists for tuples
+        elif isinstance(field.type, inspect.DataclassType):
+            whole[field.name] = completed(whole[field.name], value)
+    return whole
+
+
 def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
     """Whether a dataclass has a field at ``names``, nested; ``adds``: or a mapping there that may get a new name."""
     kinds = [inspect.type_info(kind)]

@@ -11,17 +11,22 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+import yaml
 from conf_files import FILES, name, split, words_of
+from harness import script
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
 from evorl.cli.hydra_internals import Hydra
+from evorl.jobs.job import checked_experiment
 from evorl.util.errors import BadRequest
-from evorl.util.typed import typed
+from evorl.util.typed import completed, typed
 from evorl.util.types import Count, Positive
 
+write_conf = script("write_conf")
 ROOM_FILES = [path for path in FILES if path.parent.name in overrides.GROUPS]
 
 
@@ -56,13 +61,42 @@ def test_every_file_names_a_module_of_its_room(hydra: Hydra, path: Path) -> None
     importlib.import_module(target.rpartition(".")[0])
 
 
+@pytest.mark.parametrize("path", write_conf.FILES, ids=name)
+def test_the_files_of_algorithms_are_as_the_command_writes_them(path: Path) -> None:
+    """Else: python scripts/write_conf.py."""
+    assert path.read_text(encoding="utf-8") == write_conf.written(path)
+
+
+def test_a_default_is_written_as_yaml_reads_it() -> None:
+    for value in (3e-4, 1e-5, 1.5e-7, 0.0, 0.001, 1e-3**0.5, 2000.0, 1e20, 7, 26_000_000, -4, True, None, [64, 0.5]):
+        assert yaml.safe_load(write_conf.text(value)) == value
+    assert write_conf.text(3e-4) == "3.0e-4" and write_conf.text({"a": [1e-5]}) == "{a: [1.0e-5]}"
+
+
 @pytest.mark.parametrize("path", [path for path in ROOM_FILES if "_target_" in path.read_text()], ids=name)
 def test_a_file_with_a_target_restates_the_defaults(path: Path) -> None:
     said: Any = OmegaConf.to_container(OmegaConf.load(path))
     module, _, kind = said.pop("_target_").rpartition(".")
     required = {name: "given" for name, value in said.items() if value == "???"}
     made = getattr(importlib.import_module(module), kind)(**required)
-    assert said | required == json.loads(msgspec.json.encode(made))
+    whole = json.loads(msgspec.json.encode(made))
+    assert completed(said | required, made) == whole
+    assert typed(said | required, type(made)) == made
+    lacking = {*flatten(whole)} - {*flatten(said)}
+    assert lacking == {*write_conf.unlisted(type(made))}
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [(["rl=td3", "rl.net.lstm=0"], "rl.net.lstm", 0), (["rl=a3c", "rl.asynchronous=true"], "rl.asynchronous", True)],
+)
+def test_a_key_that_no_file_lists_may_be_given(hydra: Hydra, words: list[str], key: str, value: object) -> None:
+    """It has no effect, or no other value; the config of a run names it in any case."""
+    for given in (words, words[:1]):
+        data, made = checked_experiment(config.resolved(config.compose(hydra, given)), given)
+        assert flatten(data)[key] == value and made == experiment(hydra, *words)
+    with pytest.raises(BadRequest, match="unknown key"):
+        config.compose(hydra, [*words, f"{key}x=1"])
 
 
 def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:

@@ -21,6 +21,7 @@ from evorl.util.types import Count, Fraction, StateDict
 @dataclass(frozen=True, kw_only=True)
 class CircularKeys(QueueKeys):
     share: Fraction = 0.0
+    """Share of each minibatch; 0 leaves the part out."""
     batches: Count = 4
     """Batches in the buffer, the paper's N."""
     passes: Count = 2
