@@ -28,7 +28,7 @@ from evorl.util.types import Count, Natural, Positive
 
 
 def _circular() -> Parts:
-    return Parts(queue=QueueKeys(share=0), uniform=UniformKeys(share=0), circular=CircularKeys(share=1))
+    return Parts(queue=QueueKeys(share=0.0), uniform=UniformKeys(share=0.0), circular=CircularKeys(share=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
