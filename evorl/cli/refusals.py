@@ -67,7 +67,7 @@ def check_words(hydra: Hydra, words: Sequence[Override], name: str) -> None:
 
     keys = Keys(hydra, config, config.hydra.runtime.choices, trusted(words), comments)
     # what another class has, `evorl.cli.config.group_object` finds out
-    added = [word.key_or_group.removesuffix("._target_") for word in words if word.key_or_group.endswith("._target_")]
+    added = [group for group in GROUPS if any(word.key_or_group == f"{group}._target_" for word in words)]
     for word in words:
         key = word.key_or_group
         if word not in choices and not any(f"{key}.".startswith(f"{before}.") for before in added):
