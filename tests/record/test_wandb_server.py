@@ -1,4 +1,4 @@
-"""W&B's own library against a server on this machine: what a run writes arrives exactly once, also if the server fails for a while."""
+"""W&B's own library against a server on this machine: a run arrives exactly once, also if the server fails."""
 
 import json
 import os
