@@ -12,6 +12,8 @@ CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorbo
 	markdown protobuf setuptools werkzeug
 SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-slot-mp faster-fifo ale-py colorlog \
 	opencv-python-headless threadpoolctl psutil wandb huggingface-hub tensorboard
+# what make test runs; tests/mutants.py reads it here
+FAST := not slow and not learn and not fault and not gpu
 EXTRAS := dev,mujoco,box2d,atari,video,qd,ray-launcher,gpu
 PYTHON ?=
 
@@ -21,7 +23,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all setup check learn faults compiler browser peers speed picture
+.PHONY: help train test tests test-all mutants setup check learn faults compiler browser peers speed picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,7 +37,7 @@ test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all
-	@$(PY) -m pytest -n 2 -m "not slow and not learn and not fault and not gpu" $(ARGS)
+	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
 
 test-all: $(VENV)/.all compiler check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
@@ -53,6 +55,9 @@ learn: $(VENV)/.all ## the long learning tests
 
 faults: $(VENV)/.all compiler browser ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
+
+mutants: $(VENV)/.all ## plant defects, which make test must notice; ARGS="replay --jobs 2" chooses files
+	@$(PY) tests/mutants.py $(ARGS)
 
 gpu: $(VENV)/.all ## the tests of a machine with a GPU
 	@$(PY) -m pytest -m gpu $(ARGS)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
 settings.load_profile("unhurried")
+settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))  # of tests/mutants.py
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -235,6 +235,10 @@ def check_readers(seed: int, horizon: int, slack: int, ends: float, again: bool,
         replay.close()
 
 
+def test_a_reader_sees_what_was_there_when_it_began() -> None:
+    check_readers(*READERS)
+
+
 def test_observations_are_stored_once() -> None:
     """One frame for each transition, one more for each slot at the start and for each episode that is truncated."""
     rng = np.random.default_rng(1)
