@@ -14,7 +14,7 @@ import pytest
 from evolution_runs import in_old_form
 from harness import Alone, newest, rows, train_in
 
-from evorl.ec.core import Evaluation, IndependentEvolution
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual
 from evorl.ec.sga import SGA
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step
@@ -183,6 +183,20 @@ def test_a_checkpoint_keeps_the_candidates_and_the_named_one() -> None:
     finally:
         work.close()
         again.close()
+
+
+def test_the_sides_of_a_game_count_as_one_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not independent."""
+    monkeypatch.setattr(Selection, "_sides", 2)
+    monkeypatch.setattr(Selection, "_replay", lambda self, one, purpose, count: (np.arange(float(count)), count))
+    work = population()
+    try:
+        evaluation = Evaluation(Individual(7, np.zeros(1)), (1.0,), 1, {"fitness": np.ones(1)})
+        selected = work.best_individual.selection.of([Candidate(evaluation, 1.0, 1)])
+    finally:
+        work.close()
+    assert selected is not None and (selected.id, selected.episodes) == (7, 60)
+    assert selected.heldout == [2 * game + 0.5 for game in range(30)]
 
 
 def test_an_older_checkpoint_has_its_best_as_the_only_candidate() -> None:
