@@ -62,7 +62,6 @@ def test_answers_to_what_is_no_request_have_the_headers_too() -> None:
                 assert f"{name}: {value}\r\n" in answer
 
 
-@pytest.mark.slow
 def test_idle_connections_keep_nobody_away() -> None:
     with live.serving(b"<p>") as server, ExitStack() as held:
         for _ in range(live.MOST + 20):

@@ -466,3 +466,14 @@ def test_bodies_of_noise_are_read_or_refused(body: bytes, whole: bytes) -> None:
 def test_headers_of_noise_are_refused(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         Header.unpack(frame)
+
+
+def test_messages_are_accepted_once_and_in_order() -> None:
+    sender, receiver = Connection(TOKEN, 0, 0), Connection(TOKEN, 0, 0)
+    first, second = (sender.pack(Kind.HEARTBEAT, None, Payload(None)) for _ in range(2))
+    with pytest.raises(ProtocolError, match="message 2 after 0"):
+        receiver.check(second)
+    receiver.accept(receiver.check(first))
+    with pytest.raises(ProtocolError, match="message 1 after 1"):
+        receiver.check(first)
+    receiver.accept(receiver.check(second))
