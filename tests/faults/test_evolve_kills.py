@@ -73,6 +73,7 @@ def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_
     assert evaluated(tmp_path / "bothered" / "run") == evaluated(calm(case))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_one_evaluation_and_no_generation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

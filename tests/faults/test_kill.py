@@ -140,7 +140,7 @@ def test_killed_and_interrupted_again_and_again_it_ends_the_same(victim: Callabl
     assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
 
 
-@pytest.mark.slow_cases(but=("duel",))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["pong-lstm", "duel"])
 def test_killed_between_checkpoints_and_moved_it_ends_the_same(
     case: str, victim: Callable[..., Victim], tmp_path: Path

@@ -64,6 +64,7 @@ def test_a_sweep_of_a_renamed_project_goes_on(
         away.rename(grid)
 
 
+@pytest.mark.slow
 def test_a_source_that_was_moved_alone_is_known_by_its_checkpoint(
     grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_what_is_written_into_the_config(words: tuple[str, ...], said: dict[str,
     assert experiment.periods() == {name: world[name] if x is None else x for name, x in said.items()}
 
 
+@pytest.mark.slow
 def test_a_job_that_an_older_version_began_keeps_its_own(tmp_path: Path) -> None:
     words = ["--multirun", *WORDS, "budget.steps=256,1280", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     assert go(*words) == 0

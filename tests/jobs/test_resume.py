@@ -103,9 +103,7 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
-@pytest.mark.slow_cases(
-    but=("pong", "duel-lstm", "a2c", "sac", "vtrace", "vtrace-parts", "impact", "dqn-rainbow", "r2d2", "asynchronous")
-)
+@pytest.mark.slow_cases(but=("duel-lstm", "sac", "vtrace-parts", "dqn-rainbow", "r2d2", "asynchronous"))
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""
@@ -167,6 +165,7 @@ def test_the_number_of_learners_may_change_on_the_way(run: Callable[..., Path], 
     assert go(f"resume={halves}", "rl.learners=3", f"budget.steps={4 * N}") == 2  # which divides no minibatch of 4
 
 
+@pytest.mark.slow
 def test_resume_where_it_was_evaluated_anyway_equals_in_everything(tmp_path: Path) -> None:
     words = [*words_of("cartpole"), "eval.every=256", "checkpoint.every=256"]
     words = list({word.partition("=")[0]: word for word in words}.values())

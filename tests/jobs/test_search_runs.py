@@ -144,6 +144,7 @@ def test_a_killed_search_goes_on_as_if_nothing_had_been(bred: Sweep, tmp_path: P
     assert sweep.run() == (0, "") and sweep.kept() == kept  # and once more there is nothing to do
 
 
+@pytest.mark.slow
 def test_what_failed_is_told_and_the_search_goes_on(tmp_path: Path) -> None:
     words = (*SEARCH, "mdp.dose=range(0,3)", "+mdp.poisonous=[2]", "budget.steps=500", "seed=1")
     sweep = Sweep(tmp_path, *words, "hydra.sweeper.parallel=3", "hydra.sweeper.jobs=9")

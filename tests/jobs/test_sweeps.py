@@ -80,6 +80,7 @@ def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
     assert state_of(ended) == before
 
 
+@pytest.mark.slow
 def test_run_again_it_finishes_what_is_missing_and_only_that(ended: Sweep, tmp_path: Path) -> None:
     """One failed job was mended, one was interrupted, one was killed as it wrote its config, one is new."""
     sweep = Sweep(tmp_path, *WORDS)

@@ -31,6 +31,7 @@ def test_cartpole(tmp_path: Path) -> None:
     assert learned(tmp_path, "mdp=cartpole", "budget.fitness=475", "eval.every=5000")["fitness"] >= 475
 
 
+@pytest.mark.slow
 def test_cartpole_by_vtrace(tmp_path: Path) -> None:
     """With half of each minibatch replayed. By two seeds of three: the last bits differ from processor to processor,
     and a seed that learns on one may take longer on another."""
@@ -39,6 +40,7 @@ def test_cartpole_by_vtrace(tmp_path: Path) -> None:
     assert sorted(end["fitness"] for end in ends)[1] >= 475
 
 
+@pytest.mark.slow
 def test_pendulum(tmp_path: Path) -> None:
     """Untrained it returns -1200."""
     words = ("mdp=pendulum", "budget.fitness=-250", "eval.every=10000", "budget.steps=100000")
@@ -67,6 +69,7 @@ def test_pendulum_by_aes_rl(tmp_path: Path) -> None:
     assert learned(tmp_path, "mdp=pendulum", *words, *budget)["fitness"] >= -400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lstm", [16, 0])
 def test_a_cue_is_remembered_with_an_lstm_and_only_with_one(lstm: int, tmp_path: Path) -> None:
     rl = PPO(slots=32, horizon=20, minibatch=160, passes=4, lr=5e-3, gamma=0.95, net=Net(hidden=(32,), lstm=lstm))

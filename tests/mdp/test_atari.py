@@ -161,6 +161,7 @@ class Stacked:
         return np.stack(self.pictures), float(np.sign(points)), over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "decisions"),
     [

@@ -135,6 +135,7 @@ def test_no_mixture_is_nearer_than_the_projection(x: np.ndarray, seed: int) -> N
     assert np.linalg.norm(nearest - x) <= np.linalg.norm(other - x) + 1e-9
 
 
+@pytest.mark.slow
 def test_projected_replicator_dynamics_by_golden_numbers() -> None:
     mixture, _ = projected_replicator(two_sided(UNEVEN), 50_000, 0.01)
     assert mixture == pytest.approx([0.5001, 0.3357, 0.1642], abs=5e-5)

@@ -156,6 +156,7 @@ def test_a_journal_of_another_run_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "line 4 of jobs.jsonl is job" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_replay_with_other_objectives_than_its_journal_warns_once(
     alone: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) ->
 # ------------------------------------------------------------------ what is counted, stored and trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["aes_rl", "acem_rl", "one_plus_one_rl"])
 def test_budgets_of_an_asynchronous_run(case: str, alone: Callable[[str, str], Path]) -> None:
     run = alone("asynchronous", case)
@@ -244,6 +246,7 @@ def test_p_cem_rl_trains_its_critic_before_all_individuals(alone: Callable[[str,
     assert [one["critic"] for one in lines] == [0, 1, 1, None, None]
 
 
+@pytest.mark.slow
 def test_p_cem_rl_trains_several_individuals_in_a_job(alone: Callable[[str, str], Path]) -> None:
     """Each has its own line, as if the job were its own, but the training of both counts once."""
     run = alone("synchronous", "p_cem_rl, together")
@@ -257,6 +260,7 @@ def test_p_cem_rl_trains_several_individuals_in_a_job(alone: Callable[[str, str]
     assert first["began"] < first["trained"] < first["ended"] == second["began"] == second["trained"] < second["ended"]
 
 
+@pytest.mark.slow
 def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> None:
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
@@ -327,7 +331,7 @@ def test_a_frozen_critic_is_noticed(
     (("rl=td3", "rl.sampling=attentive"), "rl.sampling: there is no one state that all individuals are in"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1", "rl.batch=8"), "rl.capacity: must be at least 100: episodes have up"),
-    (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: with a critic"),
+    (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: above 1 needs parallel_critic=false"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
     (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs cluster=processes or ray"),
     (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),
@@ -365,6 +369,7 @@ def test_other_runs_start_from_its_mean(
         np.testing.assert_allclose(start, mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_critic_without_a_budget_may_always_learn_and_is_repeated(tmp_path: Path) -> None:
     bounded, free = (Critics([MagicMock(critic_state=dict)], ratio) for ratio in (1.0, None))
     bounded[0].gradient_steps = free[0].gradient_steps = 100

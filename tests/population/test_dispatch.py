@@ -239,6 +239,7 @@ def test_resumed_members_are_sent_all_once_and_evaluate_side_by_side(
     assert all(len(watched.evaluated()[generation]) > 1 for generation in (2, 3, 4))
 
 
+@pytest.mark.slow
 def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_the_others(
     alone: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
-@pytest.mark.slow_cases(but=("es", "pbt", "problem", "steady"))
+@pytest.mark.slow_cases(but=("es", "problem", "steady"))
 @pytest.mark.parametrize("case", [*CASES, *ASYNCHRONOUS])
 def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """In one process an asynchronous run's order is that of asking, so it repeats as well."""
