@@ -381,7 +381,7 @@ def test_a_game_without_known_scores_reports_none() -> None:
         (("mdp.game=brekout",), "mdp.game: ale-py has no game brekout; did you mean breakout?"),
         (("mdp.game=combat",), "mdp.game: ale-py has no game combat"),
         (("mdp.reward_clip=clip",), "mdp.reward_clip: expected one of .*; did you mean clamp"),
-        (("mdp.kwargs.game=breakout",), "mdp.kwargs: unknown key; there are: .*game"),
+        (("mdp.kwargs.game=breakout",), "mdp.kwargs.game: unknown key of mdp=atari; it belongs to .*mdp=gymnasium"),
         (("mdp.size=20",), "mdp.size: .*36"),
     ],
 )
