@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.ec.core import Evaluation, Individual, objectives
+from evorl.ec.core import Evaluation, Individual, failed, objectives
 from evorl.ec.nsga2 import NSGA2, Sorting
 from evorl.ec.random import Random
 from evorl.ec.space import Space
@@ -165,3 +167,9 @@ def test_steady_state_breeds_one_at_a_time() -> None:
         before = {one.individual.id for one in evolver.population}
         assert len(step(evolver)) == 1
         assert len({one.individual.id for one in evolver.population} - before) <= 1 and len(evolver.population) == 5
+
+
+def test_who_lacks_one_objective_has_failed_in_all() -> None:
+    f = objectives(members([(math.nan, 2.0), (1.0, math.inf), (1.0, math.nan)]))
+    assert f.tolist() == [[-math.inf, -math.inf], [1.0, math.inf], [-math.inf, -math.inf]]
+    assert failed(f).tolist() == [True, False, True]
