@@ -37,6 +37,8 @@ def world_of(file: str) -> World:
     data: dict[str, Any] = yaml.safe_load((CONF / f"{file}.yaml").read_text())
     for parent in [name for name in data.pop("defaults", []) if name != "_self_"]:
         data = {**yaml.safe_load((CONF / f"{parent}.yaml").read_text()), **data}
+    if file == "gymnasium":  # which needs an id
+        data["id"] = "CartPole-v1"
     module, _, name = data.pop("_target_").rpartition(".")
     from evorl.util.typed import typed
 

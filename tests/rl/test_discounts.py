@@ -60,9 +60,9 @@ def played(world: World, hyper: Hyper) -> tuple[list[Told], Batch, Tensor]:
     actor.collect(0)
     arena.close()
     targets: list[Tensor] = []
-    learner.descend = lambda batch, data, iteration: (targets.append(data[-1]), Learned(0, {}))[1]
+    learner.descend = lambda batch, columns, iteration: (targets.append(columns.target), Learned(0, {}))[1]
     learner.update(actor.batch, 0, 0)
-    return told[1:], actor.batch, targets[0][:, 0]
+    return told[1:], actor.batch, targets[0]
 
 
 def returns(told: list[Told], batch: Batch, lam: float, passed: Callable[[Told], int]) -> Tensor:
