@@ -74,6 +74,7 @@ SHARE = (
 )
 PONG = "mdp=pong mdp.rounds=2 mdp.round_steps=60"
 ATARI = "mdp=atari mdp.size=36 mdp.time_limit=40 rl.slots=2"
+MIXTURE = "'rl.sampling={queue:0.25,uniform:0,elite:0.25,attentive:0.25,prioritized:0.25}'"
 TRAIN = "ec.lifetime=train ec.train_steps=128 '+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}'"
 SEARCH = "mdp=cartpole budget.steps=600 hydra/sweeper=evorl 'rl.lr=tag(log,interval(1e-4,1e-2))'"
 SWEEP = f"{TINY} --multirun hydra.sweep.dir=sweep"
@@ -98,6 +99,15 @@ a3c-lstm             1500 mdp=pendulum rl=a3c rl.members=2 rl.net.lstm=8
 reinforce            1500 mdp=cartpole rl=reinforce
 reinforce-continuous 1500 mdp=pendulum rl=reinforce rl.baseline=false rl.normalize_rewards=true
 reinforce-lstm       1500 mdp=cartpole rl=reinforce rl.net.lstm=8 rl.normalize_inputs=whiten
+td3                  1500 mdp=pendulum rl=td3 rl.warm_up=200 rl.batch=16
+sac-attentive        1500 mdp=pendulum rl=sac rl.warm_up=200 rl.batch=16 rl.sampling=attentive
+dqn                  1500 mdp=cartpole rl=dqn rl.warm_up=200 rl.batch=16
+dqn-attentive        1500 mdp=cartpole rl=dqn rl.warm_up=200 rl.batch=16 rl.sampling=attentive
+dqn-prioritized      1500 mdp=cartpole rl=dqn rl.warm_up=200 rl.batch=16 rl.sampling=prioritized rl.distribution=c51
+r2d2                 1500 mdp=cartpole rl=r2d2 rl.warm_up=200 rl.batch=8 rl.length=4 rl.burn_in=2 rl.net.lstm=8
+vtrace               1500 mdp=cartpole rl=vtrace rl.slots=4 rl.horizon=8 rl.batch=8 rl.fill_in=16
+vtrace-mixture       1500 mdp=cartpole rl=vtrace rl.slots=4 rl.horizon=8 rl.batch=8 rl.fill_in=16 {MIXTURE}
+impact               1500 mdp=cartpole rl=impact rl.slots=4 rl.horizon=8 rl.batch=8 rl.asynchronous=false
 pong-self            1500 {PONG} mdp.opponent=self mdp.reward.lazy=0.1
 pong-battle           600 {PONG} 'mdp.delay_ms=[0,0.1]'
 duel                 1500 mdp=duel mdp.ground.limit=10 'rl.gamma={{damage:0.99,win:1.0}}'

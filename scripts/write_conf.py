@@ -2,6 +2,7 @@
 
 A file begins with what is said of the algorithm and with the ``_target_`` of its dataclass. The rest is written here:
 each field with its default, its choices and the first paragraph of its docstring. So a new algorithm needs two lines.
+A sampler in a mixture is described by the docstring of its class.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from evorl.replay.samplers.registry import SAMPLERS, Sampling, names
 
 CONF = Path(__file__).parents[1] / "conf"
 FILES = sorted(path for group in ("rl", "ec") for path in (CONF / group).glob("*.yaml") if path.stem != "none")
@@ -71,8 +74,13 @@ def keys(default: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
         if is_dataclass(value):
             yield f"{prefix}{name}", f"{indent}{name}:", comment("", said.get(name, ""))
             yield from keys(value, f"{prefix}{name}.")
+        elif kinds[name] == Sampling and isinstance(value, dict):
+            yield f"{prefix}{name}", f"{indent}{name}:", comment("", said[name])
+            for sampler, share in value.items():
+                rule = first_paragraph(SAMPLERS[sampler].__doc__ or "")
+                yield f"{prefix}{name}.{sampler}", f"{indent}  {sampler}: {text(share)}", comment("", rule)
         else:
-            words = " | ".join(choices(kinds[name]))
+            words = " | ".join(names(default.replay) if kinds[name] == Sampling else choices(kinds[name]))
             line = f"{indent}{name}: {text(msgspec.to_builtins(value))}"
             yield f"{prefix}{name}", line, comment(words, said[name])
 
@@ -97,8 +105,13 @@ def docstrings(kind: type) -> dict[str, str]:
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str(words))),
                 ):
-                    said[name] = cleandoc(words).partition("\n\n")[0].replace("\n", " ")
+                    said[name] = first_paragraph(words)
     return said
+
+
+def first_paragraph(words: str) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return cleandoc(words).partition("\n\n")[0].replace("\n", " ")
 
 
 def choices(kind: Any) -> list[str]:

@@ -20,8 +20,8 @@ NOFRAMESKIP = "atari_noframeskip"
 def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunRecord:
     """A run that has ended, with these series at four steps. ``told``: also the shares of its replay, and the like."""
     config = {
-        "seed": seed, "budget.steps": steps, "rl.replay.uniform.share": told.pop("uniform", 0.5),
-        "rl.replay.elite.share": told.pop("elite", 0.0), "rl.replay.elite.strategy": told.pop("strategy", 3),
+        "seed": seed, "budget.steps": steps, "rl.sampling.uniform": told.pop("uniform", 0.5),
+        "rl.sampling.elite": told.pop("elite", 0.0), "rl.replay.elite.strategy": told.pop("strategy", 3),
         "rl.correction": told.pop("correction", "vtrace"), "mdp.game": world, "rl.replay.elite.candidates": 6.0,
         "rl.replay.elite.anneal": 100,
     }  # fmt: skip
@@ -90,10 +90,10 @@ def test_the_seaquest_experiments_are_8_to_2_and_the_others_half() -> None:
 
     for world, part in product(("breakout", "seaquest"), ("uniform", "elite_1", "elite_3")):
         made = experiment([f"+experiment={WORLDS[world].experiments}/{part}"])
-        replay = made.rl.replay
+        shares = made.rl.mix.shares
         assert made.mdp.game == world
-        assert replay.queue.share == (0.8 if world == "seaquest" else 0.5)
-        assert getattr(replay, part.partition("_")[0]).share == pytest.approx(1 - replay.queue.share)
+        assert shares["queue"] == (0.8 if world == "seaquest" else 0.5)
+        assert shares[part.partition("_")[0]] == pytest.approx(1 - shares["queue"])
 
 
 # ------------------------------------------------------------------ elite

@@ -32,10 +32,10 @@ WORLDS = {
 PROFILES = {"ci": ("vector_pong", "duel", "cartpole"), "paper": ("breakout", "seaquest")}
 UNIFORM, ELITE = "uniform", {1: "elite, strategy 1", 3: "elite, strategy 3"}
 COLOURS = {UNIFORM: "C0", ELITE[1]: "C1", ELITE[3]: "C2"}
-BOTH = ("rl.replay.uniform.share=0.25", "rl.replay.elite.share=0.25")
+BOTH = ("rl.sampling.uniform=0.25", "rl.sampling.elite=0.25")
 """A quarter of each minibatch by each rule, of the same rollouts and for the same policy."""
 
-HALF = {"seaquest": ("rl.replay.queue.share=0.5", "rl.replay.uniform.share=0.5")}
+HALF = {"seaquest": ("rl.sampling.queue=0.5", "rl.sampling.uniform=0.5")}
 """What makes the replay half of a minibatch where the experiments have another share."""
 
 
@@ -78,7 +78,7 @@ def world_of(run: RunRecord) -> str:
 
 def rules(run: RunRecord) -> tuple[str, ...]:
     """How its replayed rollouts are chosen: one of `COLOURS`, or two."""
-    share = {name: run.config[f"rl.replay.{name}.share"] for name in ("uniform", "elite")}
+    share = {name: run.config[f"rl.sampling.{name}"] for name in ("uniform", "elite")}
     return tuple(
         UNIFORM if name == "uniform" else ELITE[run.config["rl.replay.elite.strategy"]]
         for name in share

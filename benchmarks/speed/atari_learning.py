@@ -32,7 +32,7 @@ VTRACE = (
     f"{GAME} rl=vtrace rl.horizon=32 rl.batch=16 rl.fill_in=16 rl.net.hidden=[] rl.net.activation=relu "
     "rl.net.shared=true"
 )
-QUEUE = "rl.replay.queue.share=1 rl.replay.uniform.share=0"
+QUEUE = "rl.sampling=queue"
 APART = "cluster=processes cluster.workers"
 WHERE = {
     "one process, 1 thread": "rl.threads=1",

@@ -22,10 +22,8 @@ from common import alternate, arguments, machine, median, page, save
 
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
-from evorl.replay.mixture import Parts
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.nearest import NearestRollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.rl.core import Batch
 from evorl.rl.vtrace import VTrace
 
@@ -40,10 +38,8 @@ class Contestant:
 
     def __init__(self, batch: int, lag: int) -> None:
         share = CHOSEN / batch
-        parts = Parts(
-            queue=QueueKeys(share=1 - share), uniform=UniformKeys(share=0), elite=EliteKeys(share=share, lag=lag)
-        )
-        hyper = VTrace(slots=CHOSEN, batch=batch, net=Net(hidden=(512, 512)), replay=parts)
+        sampling, options = {"queue": 1 - share, "elite": share}, RolloutSamplers(elite=NearestRollouts(lag=lag))
+        hyper = VTrace(slots=CHOSEN, batch=batch, net=Net(hidden=(512, 512)), sampling=sampling, replay=options)
         self.learner: Any = hyper.learner(SPEC, 0, torch.device("cpu"))
         self.batch = _played(hyper.storage(SPEC, CHOSEN))
         self.times = dict.fromkeys(("sample", "learn", "prefetch"), 0.0)

@@ -21,8 +21,8 @@ from common import arguments, machine, median, page, save
 
 from evorl.mdp.core import Box, Input, Spec
 from evorl.record import checkpoint
+from evorl.replay.samplers.uniform import uniform
 from evorl.replay.storage import Fragment, Replay, Shape
-from evorl.replay.uniform import uniform
 
 SPEC = Spec((Input("observation", (17,)),), Box((-1.0,) * 6, (1.0,) * 6))
 HORIZON, BATCH, STEPS = 32, 256, 32

@@ -40,8 +40,8 @@ from evorl.cluster.workers.sender import Sender
 from evorl.ec.shared_critic import TRAINED
 from evorl.population.critic_jobs import CRITIC
 from evorl.population.critic_loop import CriticPopulation
+from evorl.replay.samplers.uniform import uniform
 from evorl.replay.storage import Replay, Shape
-from evorl.replay.uniform import uniform
 
 HERE = IslandLauncher.host
 HOSTS = {

@@ -16,6 +16,7 @@ import numpy as np
 from evorl.analysis.statistics import Floats
 from evorl.record import failure
 from evorl.record.lock import is_locked
+from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import FILE_NAME as PROVENANCE
 from evorl.record.provenance import POLICY_ONLY
 from evorl.record.result import FILE_NAME as RESULT
@@ -293,7 +294,7 @@ def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     """The flattened config of a run. Raises `BadRequest` for one that no run has."""
-    config = flatten(_read_yaml(directory, ".hydra/config.yaml"))
+    config = flatten(with_present_keys(_read_yaml(directory, ".hydra/config.yaml")))
     if not isinstance(config.get("seed"), int | None) or any(len(name) > LONGEST_NAME for name in config):
         raise BadRequest(f"cannot read {directory / '.hydra' / 'config.yaml'}: it is no config of a run")
     return config

@@ -25,8 +25,9 @@ from evorl import __version__
 from evorl.cli import foreign_choices
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
-from evorl.cli.refusals import check_words
+from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import import_class, trusted
+from evorl.record.older_configs import with_present_keys
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, Failure, reason, wrong_data
 from evorl.util.names import check_directory, check_name
@@ -155,6 +156,7 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise BadRequest(f"names no _target_; choose a file: {group}=NAME", group)
     kind = import_class(node["_target_"], base, f"{group}._target_", trust)
+    check_former(node, kind, group)
     return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group)
 
 
@@ -192,7 +194,8 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
     world = data.get("mdp")
     if name == "config" and isinstance(world, dict) and {"id", "frame_skip", "reward_scale"} <= world.keys():
         world.setdefault("action_masks", False)  # older versions did not use the masks of gymnasium's environments
-    return {str(name): value for name, value in data.items()}
+    whole = {str(name): value for name, value in data.items()}
+    return with_present_keys(whole) if name == "config" else whole
 
 
 def experiment_of_run(directory: Path, trust: Sequence[str] = ()) -> Experiment:

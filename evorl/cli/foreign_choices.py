@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 RAINBOW = (
-    "rl=dqn rl.double=true rl.dueling=true rl.noisy=true rl.n_step=3 rl.distribution=c51 rl.prioritized=true, "
+    "rl=dqn rl.double=true rl.dueling=true rl.noisy=true rl.n_step=3 rl.distribution=c51 rl.sampling=prioritized, "
     "or on Atari games +experiment=rainbow"
 )
 ALGORITHMS = {

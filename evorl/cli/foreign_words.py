@@ -56,11 +56,11 @@ OTHERS = _table(
     rl__target_noise="target_policy_noise policy_noise",
     rl__target_clip="target_noise_clip noise_clip",
     rl__exploration="exploration_noise expl_noise action_noise",
-    rl__alpha="ent_coef prioritized_replay_alpha",
+    rl__alpha="ent_coef",
+    rl__replay__prioritized__alpha="prioritized_replay_alpha",
     rl__learn_alpha="autotune",
     rl__double="double_q",
     rl__noisy="noisy_net noisy_nets",
-    rl__prioritized="prioritized_replay per",
     rl__n_step="nstep",
     rl__atoms="num_atoms n_atoms n_quantiles",
     rl__epsilon__start="exploration_initial_eps start_e initial_epsilon",
@@ -122,6 +122,7 @@ PHRASES = {
 }
 """By word: what to type where no key takes the same value."""
 SWITCHES = {
+    **dict.fromkeys(("prioritized_replay", "per"), ("rl.sampling=prioritized", "rl.sampling=uniform")),
     **dict.fromkeys(("track", "wandb", "use_wandb"), ("record.wandb=online", "record.wandb=disabled")),
     **dict.fromkeys(("cuda", "use_cuda", "use_gpu", "gpu"), ("device=cuda", "device=cpu")),
 }

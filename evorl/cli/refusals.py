@@ -19,6 +19,7 @@ from omegaconf import DictConfig, Node, OmegaConf
 
 from evorl.cli.descriptions import descriptions
 from evorl.cli.foreign_words import renamed
+from evorl.cli.former_keys import present_words
 from evorl.cli.groups import choices_below, files_of, options
 from evorl.cli.hints import below, check_foreign, in_place_of, value_of
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, compose_choices, split_key
@@ -74,6 +75,24 @@ def check_words(hydra: Hydra, words: Sequence[Override], name: str) -> None:
             check_key(keys, word)
         if word.is_add() or word.is_force_add():
             added.append(key)  # later words may change it or leave it out
+
+
+def check_former(node: Mapping[str, Any], kind: type, group: str) -> None:
+    """Raise `BadRequest` for a key of a config file, of a group with this class, that has another name today."""
+
+    def has(key: str) -> bool:
+        return has_place(kind, split_key(key)[1:], adds=True)
+
+    for key, value in _nested(node, group):
+        if not has(key) and (now := present_words(key, format_value(value), has)):
+            raise BadRequest(f"unknown key; this is {now} now", key)
+
+
+def _nested(node: Mapping[str, Any], parent: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        yield f"{parent}.{name}", value
+        if isinstance(value, Mapping):
+            yield from _nested(value, f"{parent}.{name}")
 
 
 # ------------------------------------------------------------------ choices of a group
@@ -197,7 +216,13 @@ def _has_place(keys: Keys, key: str, adds: bool) -> bool:
 
 
 def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
-    """The error for a key that does not exist: the choices that have it, the word of evorl, or the nearest key."""
+    """The error for a key that does not exist: its name of today, the choices that have it, or the nearest key."""
+
+    def has(there: str) -> bool:
+        return lookup(keys.config, there) is not None or _has_place(keys, there, adds=False)
+
+    if now := present_words(key, value, has):
+        return BadRequest(f"unknown key; this is {now} now", key)
     node: Node | None = keys.config
     parts, depth = split_key(key), 0
     while isinstance(node, DictConfig) and parts[depth] in list(node):

@@ -54,7 +54,7 @@ def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
         raise BadRequest("needs a learner with a replay and an actor: rl=td3, rl=sac or rl=ddpg", "ec")
     if hyper.normalize_inputs:
         raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
-    if hyper.sampling == "attentive":
+    if hyper.sampler.compares:
         raise BadRequest("there is no one state that all individuals are in; take rl.sampling=uniform", "rl.sampling")
     if hyper.compile:
         raise BadRequest("jobs come and go between processes; use rl.compile with one learner", "rl.compile")

@@ -1,4 +1,4 @@
-"""A replay of rollouts, made of parts: each new rollout goes into every part, each gives its share of a minibatch.
+"""A replay of rollouts, a part for each sampler: new rollouts go into every part, each gives its share of a minibatch.
 
 The queue sets the pace. With a share q of minibatches of N rollouts, a gradient step is due for every q N new rollouts;
 without a queue, for every N. A circular buffer is a queue whose rollouts are used K times, so K steps are due for them.
@@ -6,89 +6,72 @@ without a queue, for every N. A circular buffer is a queue whose rollouts are us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import math
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
-from evorl.replay.parts.attentive import AttentiveKeys
-from evorl.replay.parts.circular import CircularKeys
-from evorl.replay.parts.core import Encode, PartKeys
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
-from evorl.replay.parts.queue import Queue, QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.part import Encode, Part
 from evorl.replay.rollouts import Array, Columns, Numbers
+from evorl.replay.samplers.core import RolloutKeys, Sampler
+from evorl.replay.samplers.queue import Queue, QueueKeys
+from evorl.replay.samplers.registry import SAMPLERS, TOLERANCE, RolloutSamplers, Sampling, shares
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
-TOLERANCE = 1e-6
 
+class Shares:
+    """The samplers that give a minibatch its rollouts, with their shares and options by name."""
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """The parts of a replay, and their shares of each minibatch, which sum to 1."""
-
-    queue: QueueKeys = field(default_factory=QueueKeys)
-    """Each new rollout once, in the order of arrival."""
-    circular: CircularKeys = field(default_factory=CircularKeys)
-    """Each new rollout several times, in a buffer that a gradient step goes one batch further in (IMPACT)."""
-    uniform: UniformKeys = field(default_factory=UniformKeys)
-    """All alike."""
-    elite: EliteKeys = field(default_factory=EliteKeys)
-    """Those that the present policy sees most like the one that acted."""
-    attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
-    """Those most like the state that the policy is in now; keys as of elite."""
-    prioritized: PrioritizedKeys = field(default_factory=PrioritizedKeys)
-    """In proportion to the error of the values."""
-
-    def __post_init__(self) -> None:
-        total = sum(keys.share for _, keys in self.used())
-        if round(abs(total - 1), 9) > TOLERANCE:
-            said = " + ".join(f"{name} {keys.share:g}" for name, keys in self.used()) or "no part has one"
-            raise BadRequest(f"the shares of its parts must sum to 1, and not to {total:.9g} ({said})")
-        if self.queue.share and self.circular.share:
+    def __init__(self, sampling: Sampling, options: RolloutSamplers) -> None:
+        """Raises `BadRequest` for shares that do not fit together."""
+        self.shares = shares(sampling, options)
+        self.keys: dict[str, RolloutKeys] = {name: getattr(options, name) for name in self.shares}
+        if len(queues := [name for name, keys in self.keys.items() if isinstance(keys, QueueKeys)]) > 1:
+            names = " and ".join(queues)
             raise BadRequest(
-                "queue and circular both say when a gradient step is due: give the share of one to the other",
-                "circular.share",
+                f"{names} both say when a gradient step is due: give the share of one to the other", "sampling"
             )
 
-    def used(self) -> Iterator[tuple[str, PartKeys]]:
-        """The parts that have a share, by name."""
-        named = ((one.name, getattr(self, one.name)) for one in fields(self))
-        return ((name, keys) for name, keys in named if keys.share > 0)
-
     def sizes(self, batch: int) -> dict[str, int]:
-        """Rollouts of each part in a minibatch. Raises `BadRequest` for a share that is no whole number of them."""
-        for name, keys in self.used():
-            if not _whole(keys.share, batch):
+        """Rollouts of each sampler in a minibatch. Raises `BadRequest` for a share that is no whole number of them."""
+        for name, share in self.shares.items():
+            if not _whole(share, batch):
                 whole = (x for x in sorted(range(1, 2 * batch), key=lambda x: abs(x - batch)) if self._divides(x))
                 other = next((f"; the nearest batch for these shares is {x}" for x in whole), "")
                 raise BadRequest(
-                    f"{keys.share:g} of {batch} rollouts in a minibatch is {keys.share * batch:g}, which is not whole; "
-                    f"the nearest share is {max(round(keys.share * batch), 1) / batch:g}{other}",
-                    f"{name}.share",
+                    f"{share:g} of {batch} rollouts in a minibatch is {share * batch:g}, which is not whole; "
+                    f"the nearest share is {max(round(share * batch), 1) / batch:g}{other}",
+                    f"sampling.{name}",
                 )
-        return {name: round(keys.share * batch) for name, keys in self.used()}
+        return {name: round(share * batch) for name, share in self.shares.items()}
 
     def _divides(self, batch: int) -> bool:
-        return all(_whole(keys.share, batch) for _, keys in self.used())
+        return all(_whole(share, batch) for share in self.shares.values())
 
     @property
-    def features(self) -> bool:
-        """Whether a part compares feature vectors."""
-        return any(keys.compares for _, keys in self.used())
+    def compare(self) -> bool:
+        """Whether a sampler compares feature vectors."""
+        return any(SAMPLERS[name].compares for name in self.shares)
 
-    def check(self, batch: int, fragment: int) -> None:
-        """Raise `BadRequest` where a minibatch, or a fragment of so many rollouts, does not fit."""
+    def check(self, batch: int, fragment: int, learners: int = 1) -> None:
+        """Raise `BadRequest` where a minibatch, a fragment of so many rollouts, or a learner's share does not fit."""
         sizes = self.sizes(batch)
-        for name, keys in self.used():
-            needed = fragment + (sizes[name] - 1 if isinstance(keys, QueueKeys) else 0)
+        for name, size in sizes.items():
+            keys = self.keys[name]
+            needed = fragment + (size - 1 if isinstance(keys, QueueKeys) else 0)
             if keys.capacity is not None and keys.capacity < needed:
-                raise BadRequest(f"must be at least {needed}: {fragment} rollouts arrive at once", f"{name}.capacity")
+                raise BadRequest(
+                    f"must be at least {needed}: {fragment} rollouts arrive at once", f"replay.{name}.capacity"
+                )
+        common = math.gcd(*sizes.values())  # each learner takes its share of each part
+        if common % learners:
+            most = max(n for n in range(1, learners) if common % n == 0)
+            terms = ", ".join(f"{size} of {name}" for name, size in sizes.items())
+            raise BadRequest(f"must divide the rollouts of a minibatch ({terms}); the nearest is {most}", "learners")
 
 
 def _whole(share: float, batch: int) -> bool:
@@ -110,23 +93,29 @@ class Mixture:
     """The parts of a replay in use, and what is due."""
 
     def __init__(
-        self, parts: Parts, batch: int, fragment: int, fill_in: int, like: Columns, seed: int, compress: bool = False
+        self, mix: Shares, batch: int, fragment: int, fill_in: int, like: Columns, seed: int, compress: bool = False
     ) -> None:
         """``fragment``: rollouts that arrive at once. ``fill_in``: those that must be there before a step is due.
         ``compress``: keep observations in bytes compressed."""
-        self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
+        self.sizes, self.batch, self.fill_in = mix.sizes(batch), batch, fill_in
         self.slices = slices(self.sizes)
         self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
         plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
-        self.parts = {
-            name: keys.part(self.sizes[name], fragment, like if keys.compares else plain) for name, keys in parts.used()
-        }
+        self.parts = {}
+        for name, size in self.sizes.items():
+            keys, kind = mix.keys[name], SAMPLERS[name]
+            rows = keys.rows(size, fragment)
+            self.parts[name] = Part(kind(keys, rows, size), rows, like if kind.compares else plain)
         for part in self.parts.values() if compress else ():
             part.rollouts.compress()
         self.columns = [*plain]  # what a gradient step reads
         self.count = 0  # rollouts that arrived
         self.owed = 0  # of them, those that no gradient step was taken for; 0 with a queue, which counts its own
-        self.queue = next((one for one in self.parts.values() if isinstance(one, Queue)), None)
+        self.queue = next((sampler for sampler in self._samplers if isinstance(sampler, Queue)), None)
+
+    @property
+    def _samplers(self) -> list[Sampler]:
+        return [part.sampler for part in self.parts.values()]
 
     def insert(self, rollouts: Columns, step: int, encode: Encode) -> None:
         """Take new rollouts [N] after ``step`` gradient steps."""
@@ -154,33 +143,40 @@ class Mixture:
 
     def prefetches(self, step: int) -> bool:
         """Whether a part has something to do ahead of gradient step ``step``."""
-        return any(part.prefetches(step) for part in self.parts.values())
+        return any(sampler.prefetches(step) for sampler in self._samplers)
 
     def prefetch(self, step: int, encode: Encode) -> None:
         """Do ahead what does not need gradient step ``step - 1``. Nothing else may use the replay meanwhile, but for
         `learned`."""
         for name, part in self.parts.items():
-            if part.prefetches(step):
+            if part.sampler.prefetches(step):
                 part.prefetch(self.sizes[name], step, self.keys[name], encode)
 
     def learned(self, places: dict[str, Numbers], error: Array) -> None:
-        """Tell the parts how wrong the values of a minibatch's rollouts were: errors [N, T]."""
+        """Tell the samplers how wrong the values of a minibatch's rollouts were: errors [N, T]."""
         for name, where in self.slices.items():
-            self.parts[name].learned(places[name], error[where])
+            self.parts[name].sampler.learned(places[name], error[where])
 
     def metrics(self, step: int) -> dict[str, float]:
         return {name: x for part in self.parts.values() for name, x in part.metrics(step).items()}
 
+    def advance(self, step: int) -> None:
+        """Follow the schedules of the samplers to environment step ``step``."""
+        for sampler in self._samplers:
+            sampler.advance(step)
+
     @property
-    def prioritized(self) -> bool:
-        return "prioritized" in self.parts
+    def weighted(self) -> bool:
+        """Whether a sampler weights rollouts and learns from their errors."""
+        return any(sampler.weighs for sampler in self._samplers)
 
     def _weights(self, places: dict[str, Numbers]) -> Array | None:
-        part = self.parts.get("prioritized")
-        if not isinstance(part, Prioritized):
+        if not self.weighted:
             return None
         weights = np.ones(self.batch, np.float32)
-        weights[self.slices[part.name]] = part.weights(places[part.name])
+        for name, where in self.slices.items():
+            if (own := self.parts[name].sampler.weights(places[name])) is not None:
+                weights[where] = own
         return weights
 
     # -------------------------------------------------------------- state

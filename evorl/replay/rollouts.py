@@ -2,7 +2,7 @@
 
 A rollout is T decisions of one slot: its T+1 states, what was decided and what followed. Each column keeps its own
 dtype, so observations in bytes stay in bytes; they may be compressed. Which rollout lies in which place is up to a part
-of a replay (`evorl.replay.parts`).
+of a replay (`evorl.replay.part`).
 """
 
 from __future__ import annotations

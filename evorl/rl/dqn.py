@@ -2,8 +2,9 @@
 
 The network Q(s, .; theta) learns by targets from a copy theta^- of itself, and acts epsilon-greedily. Each part of
 Rainbow (Hessel et al. 2018, arXiv 1710.02298) is a key: ``double`` (van Hasselt et al. 2016), ``dueling`` (Wang et al.
-2016), ``n_step`` (Sutton 1988), ``prioritized`` (Schaul et al. 2016), ``distribution`` (c51: Bellemare et al. 2017; qr:
-Dabney et al. 2018) and ``noisy`` (Fortunato et al. 2018). ``epsilon_spread`` is from Ape-X (Horgan et al. 2018).
+2016), ``n_step`` (Sutton 1988), ``sampling=prioritized`` (Schaul et al. 2016), ``distribution`` (c51: Bellemare et al.
+2017; qr: Dabney et al. 2018) and ``noisy`` (Fortunato et al. 2018). ``epsilon_spread`` is from Ape-X (Horgan et al.
+2018).
 
 Letters in shapes: N transitions, R named rewards, A actions, M atoms of a value's distribution (1 for a number).
 """
@@ -12,12 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
@@ -27,18 +26,17 @@ from evorl.nets.distributions import MASKED
 from evorl.nets.policy import Net, Output
 from evorl.nets.trees import Tree
 from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
-from evorl.replay.prioritized import Drawn, Priorities
+from evorl.replay.samplers.prioritized import Prioritized
+from evorl.replay.samplers.registry import WeightedSamplers
 from evorl.rl.core import Batch, Learned
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
-from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, Transitions, follow, gap
+from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal, Schedule
 from evorl.util.schedule import value as scheduled
 from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
-
-LEAST_PRIORITY = 1e-6  # of a transition without an error (Schaul et al. 2016, section 3.3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +74,7 @@ class DQN(ReplayHyper):
     """Atoms of the support, or quantiles."""
     support: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest return of c51."""
-    prioritized: bool = False
-    """Draw transitions in proportion to their last errors."""
-    alpha: NonNegative = 0.6
-    """Exponent of priorities; 0 draws evenly."""
-    beta: Schedule = field(default_factory=lambda: Anneal(start=0.4, end=1.0, steps=100_000))
-    """Exponent of the weights that undo the bias of priorities: a number, or a schedule over environment steps."""
+    replay: WeightedSamplers = field(default_factory=WeightedSamplers)
     net: Net = field(default_factory=lambda: Net(hidden=(128, 128), activation="relu"))
 
     def __post_init__(self) -> None:
@@ -89,8 +82,6 @@ class DQN(ReplayHyper):
         for step in (0.0, math.inf):
             if scheduled(self.epsilon, step) > 1:
                 raise BadRequest("is a probability, at most 1", "epsilon")
-        if self.prioritized and self.sampling == "attentive":
-            raise BadRequest("priorities choose the transitions; take rl.prioritized=false beside it", "sampling")
         if self.distribution == "c51" and (self.atoms < 2 or self.support[0] >= self.support[1]):
             raise BadRequest("c51 needs at least 2 atoms and a support [low, high] with low < high", "support")
 
@@ -125,18 +116,12 @@ class Learner(ReplayLearner[H]):
         # evaluations of the stochastic policy explore as training does in the end
         epsilon = torch.full((), scheduled(hyper.epsilon, math.inf), device=device)
         self.extra = Exploration(epsilon, spread=torch.zeros((), device=device))
-        self.exploration, self.beta = scheduled(hyper.epsilon, 0), scheduled(hyper.beta, 0)
-        self.drawn = Drawn(np.zeros((0, 0), np.int64), np.zeros((0, 0)))  # of the gradient steps being taken
+        self.exploration = scheduled(hyper.epsilon, 0)
 
     def _build_policy(self, spec: Spec) -> ActionValues:
         h = self.hyper
         atoms = 1 if h.distribution is None else h.atoms
         return ActionValues(spec, h.net, h.dueling, h.noisy_std if h.noisy else None, atoms)
-
-    @cached_property
-    def priorities(self) -> Priorities:
-        """Made when it is first needed, as the replay is."""
-        return Priorities(self.replay.shape.rows, self.hyper.alpha)
 
     # -------------------------------------------------------------- acting
 
@@ -198,33 +183,12 @@ class Learner(ReplayLearner[H]):
     # -------------------------------------------------------------- learning
 
     def update(self, batch: Batch, step: int, iteration: int) -> Learned:
-        self.exploration, self.beta = scheduled(self.hyper.epsilon, step), scheduled(self.hyper.beta, step)
+        self.exploration = scheduled(self.hyper.epsilon, step)
         learned = super().update(batch, step, iteration)
         metrics = {**learned.metrics, "policy/epsilon": 1.0 if self.plays_uniformly else self.exploration}
-        if self.hyper.prioritized:
-            metrics["replay/beta"] = self.beta
+        if isinstance(self.sampler, Prioritized):
+            metrics["replay/beta"] = self.sampler.beta
         return learned._replace(metrics=metrics)
-
-    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> Any:
-        if not self.hyper.prioritized:
-            return super().minibatches(reading, first, count, *words)
-        self.priorities.follow(reading.oldest, reading.length)
-        key = seeds.key(self.seed, "replay", *words)
-        self.drawn = self.priorities.draw(key, first, count, self.hyper.batch)
-        weight = torch.from_numpy(self.priorities.weights(self.drawn, self.beta)).to(self.device)  # [count, batch]
-        return self._read(reading, self.drawn.numbers.reshape(-1), count)._replace(weight=weight)
-
-    def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
-        """Priorities change when the gradient steps that were drawn by them have been taken."""
-        found = super()._take_steps(count)
-        if self.hyper.prioritized:
-            error = torch.stack(found.pop("error")).cpu().numpy().astype(np.float64)
-            self._reprioritize(error + LEAST_PRIORITY)
-        return found
-
-    def _reprioritize(self, priority: NDArray[np.float64]) -> None:
-        """Set the priorities [minibatches, batch] of what was drawn."""
-        self.priorities.update(self.drawn.numbers, priority)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, 3, Z] of noisy layers: of the network, of the target, and where the network
@@ -315,14 +279,11 @@ class Learner(ReplayLearner[H]):
 
     def state_dict(self) -> StateDict:
         target = self.layout.copied(self.theta_target)
-        found = {**super().state_dict(), "policy_target": target, "exploration": self.exploration}
-        return {**found, "priorities": self.priorities.state_dict()} if self.hyper.prioritized else found
+        return {**super().state_dict(), "policy_target": target, "exploration": self.exploration}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.exploration = state["exploration"]
-        if self.hyper.prioritized:
-            self.priorities.load_state_dict(state["priorities"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load the network, its target and the input statistics. Raises ValueError."""

@@ -18,17 +18,10 @@ from evorl.nets.distributions import kl
 from evorl.nets.trees import Tree
 from evorl.ops.losses import clipped_surrogate
 from evorl.ops.returns import vtrace
-from evorl.replay.mixture import Parts
-from evorl.replay.parts.circular import CircularKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.registry import Sampling, in_shares
 from evorl.rl.network_learner import Network
 from evorl.rl.rollout_replay import Decided, LossInputs, RolloutHyper, RolloutLearner
 from evorl.util.types import Count, Natural, Positive
-
-
-def _circular() -> Parts:
-    return Parts(queue=QueueKeys(share=0.0), uniform=UniformKeys(share=0.0), circular=CircularKeys(share=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +37,7 @@ class Impact(RolloutHyper):
     target_every: Count | None = None
     """Gradient steps between copies of the network to its target; null: batches x passes of the circular buffer."""
     fill_in: Natural = 0
-    replay: Parts = field(default_factory=_circular)
+    sampling: Sampling = field(default_factory=lambda: in_shares(circular=1.0))
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
@@ -24,14 +23,14 @@ from evorl.nets.action_values import perturbed
 from evorl.nets.policy import Net, Output
 from evorl.nets.trees import Tree, mapped
 from evorl.ops.rescaling import rescale, unscale
+from evorl.replay.samplers.registry import Sampling, SequenceSamplers
 from evorl.replay.sequences import Extent, read_sequences
-from evorl.replay.storage import Numbers
+from evorl.replay.storage import Array, Numbers
 from evorl.rl import dqn
 from evorl.rl.network_learner import Network
 from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.errors import BadRequest
-from evorl.util.schedule import Schedule
-from evorl.util.types import Count, Fraction, Natural, NonNegative
+from evorl.util.types import Count, Natural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +42,12 @@ class R2D2(dqn.DQN):
     n_step: Count = 5
     double: bool = True
     dueling: bool = True
-    prioritized: bool = True
-    """Draw sequences in proportion to their last errors."""
-    alpha: NonNegative = 0.9
-    beta: Schedule = 0.6
+    sampling: Sampling = "prioritized"
+    replay: SequenceSamplers = field(default_factory=SequenceSamplers)
     length: Count = 20
     """Decisions of a sequence to learn from; fewer where its episode ends."""
     burn_in: Natural = 10
     """Decisions before them that the core sees without learning; fewer where the episode begins."""
-    eta: Fraction = 0.9
-    """Share of the largest error in a sequence's priority; the rest is the mean."""
     rescale: bool = True
     """Learn h(return), which makes large returns small."""
     net: Net = field(default_factory=lambda: Net(hidden=(128,), activation="relu", lstm=64))
@@ -200,12 +195,12 @@ class Learner(dqn.Learner[R2D2]):
 
     def _mixed(self, error: Tensor, there: Tensor) -> Tensor:
         """The priorities [N] of sequences with errors [T, N] (section 2.3)."""
-        eta, error = self.hyper.eta, error * there
+        eta, error = self.hyper.replay.prioritized.eta, error * there
         return eta * error.amax(0) + (1 - eta) * error.sum(0) / there.sum(0)
 
-    def _reprioritize(self, priority: NDArray[np.float64]) -> None:
+    def _learned(self, error: Array) -> None:
         """Sequences that begin in the first half of a learned one overlap it by half or more, and get its priority."""
-        self.priorities.update(self.near, np.broadcast_to(priority.reshape(-1, 1), self.near.shape))
+        self.sampler.learned(self.near, np.broadcast_to(error.reshape(-1, 1), self.near.shape))
 
 
 def _at(x: Tensor, ahead: Tensor) -> Tensor:

@@ -14,17 +14,17 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.random_features import RandomFeatures
 from evorl.nets.trees import Tree, mapped, unbound
-from evorl.replay.attentive import AttentiveKeys, attentive
 from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
-from evorl.replay.storage import Fragment, Replay, Shape, Storage, ring_bytes
-from evorl.replay.uniform import uniform
+from evorl.replay.samplers.core import Memory, Sampler
+from evorl.replay.samplers.nearest import Nearest
+from evorl.replay.samplers.registry import SAMPLERS, Sampling, TransitionSamplers, sole
+from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
@@ -65,12 +65,14 @@ class ReplayHyper(Hyper):
     """Rewards that a target sums before it bootstraps."""
     compress: bool = False
     """Keep observations in bytes compressed by LZ4; needs the extra lz4."""
-    sampling: Literal["uniform", "attentive"] = "uniform"
-    """Draw transitions evenly, or those whose states are like the agent's."""
-    attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
+    sampling: Sampling = "uniform"
+    """The sampler that chooses what to replay (docs/samplers.md)."""
+    replay: TransitionSamplers = field(default_factory=TransitionSamplers)
+    """Options of the samplers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        sole(self.sampling, self.replay)
         decisions = self.members * self.slots * self.horizon
         if 2 * decisions > self.capacity:
             least = 2 * decisions
@@ -81,6 +83,10 @@ class ReplayHyper(Hyper):
             raise BadRequest("single transitions cannot train a recurrent network; rl=r2d2 can", "net.lstm")
         if self.learners > self.batch:
             raise BadRequest(f"must be at most rl.batch, {self.batch}: each takes its share of a minibatch", "learners")
+
+    @property
+    def sampler(self) -> type[Sampler]:
+        return SAMPLERS[sole(self.sampling, self.replay)]
 
     @property
     def samples(self) -> int:
@@ -128,6 +134,7 @@ class ReplayLearner(NetworkLearner[H]):
         if hyper.compress:
             check_compressible(spec)
         self.gradient_steps = 0
+        self.drawn: Numbers = np.zeros((0, 0), np.int64)  # of the gradient steps being taken
 
     @cached_property
     def replay(self) -> Replay:
@@ -136,8 +143,14 @@ class ReplayLearner(NetworkLearner[H]):
         return Replay(self.spec, Shape(h.capacity, h.members * h.slots, lstm=h.net.lstm), compress=h.compress)
 
     @cached_property
+    def sampler(self) -> Sampler:
+        """Made when it is first needed, as the replay is."""
+        h, kind = self.hyper, self.hyper.sampler
+        return kind(getattr(h.replay, kind.name, None), h.capacity, h.batch)
+
+    @cached_property
     def random_features(self) -> RandomFeatures:
-        """What attentive sampling compares. Made when it is first needed, as the replay is."""
+        """What attentive sampling compares. Made when it is first needed."""
         return RandomFeatures(self.spec, self.hyper.net.encoder, self.seed, self.device)
 
     @property
@@ -155,8 +168,9 @@ class ReplayLearner(NetworkLearner[H]):
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
-        if self.hyper.sampling == "attentive":
-            metrics["replay/candidates"] = self.hyper.attentive.factor(self.gradient_steps)
+        if isinstance(self.sampler, Nearest):
+            metrics["replay/candidates"] = self.sampler.factor(self.gradient_steps)
+        self.sampler.advance(step)
         due = self._steps_due()
         found = self._learn(due)
         taken = self.gradient_steps * self.hyper.samples
@@ -186,14 +200,20 @@ class ReplayLearner(NetworkLearner[H]):
 
     def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
         """Take gradient steps whose minibatches are drawn at once; return their statistics."""
-        found: dict[str, list[Tensor]] = {}
+        stats: dict[str, list[Tensor]] = {}
         reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
         minibatches = self.minibatches(reading, self.gradient_steps, count)
         for noise, minibatch in unbound((self.draw_noise(self.gradient_steps, count), minibatches)):
             for name, x in self.gradient_step(self.gradient_steps, noise, minibatch).items():
-                found.setdefault(name, []).append(x)
+                stats.setdefault(name, []).append(x)
             self.gradient_steps += 1
-        return found
+        if self.sampler.weighs:
+            self._learned(torch.stack(stats.pop("error")).cpu().numpy())
+        return stats
+
+    def _learned(self, error: Array) -> None:
+        """Tell the sampler the errors [minibatches, batch] of what was drawn, when its gradient steps are taken."""
+        self.sampler.learned(self.drawn, error)
 
     def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> Any:
         """The minibatches of gradient steps ``first`` and later, a tree of tensors [count, ...].
@@ -201,9 +221,12 @@ class ReplayLearner(NetworkLearner[H]):
         A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
         the replay it may read.
         """
-        return self._read(reading, self._numbers(reading, first, count, *words), count)
+        numbers = self._numbers(reading, first, count, *words)
+        minibatches, self.drawn = self._read(reading, numbers, count), numbers.reshape(count, -1)
+        weight = self.sampler.weights(self.drawn)
+        return minibatches if weight is None else minibatches._replace(weight=torch.from_numpy(weight).to(self.device))
 
-    def _read(self, reading: Reading, numbers: NDArray[np.int64], count: int) -> Any:
+    def _read(self, reading: Reading, numbers: Numbers, count: int) -> Any:
         """The `Transitions` [count, N, ...] of these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
         found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
@@ -211,22 +234,10 @@ class ReplayLearner(NetworkLearner[H]):
         read: Tree = (inputs, found.action, found.reward, found.discount, following, found.next_legal)
         return Transitions(*mapped(lambda x: torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device), read))
 
-    def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
-        key, h = seeds.key(self.seed, "replay", *words), self.hyper
-        if h.sampling == "uniform":
-            return uniform(key, first, count, h.batch, reading.oldest, reading.length).reshape(-1)
-        return np.concatenate([self._attended(key, reading, step) for step in range(first, first + count)])
-
-    def _attended(self, key: int, reading: Reading, step: int) -> NDArray[np.int64]:
-        """The numbers [batch] of a gradient step. The steps take the states of the newest fragment in turn for the one
-        that the agent is in, so each of its decisions counts, whatever the horizon and the number of slots."""
-        h, (storage, length, oldest) = self.hyper, reading
-        now = length - 1 - step % min(h.members * h.slots * h.horizon, length - oldest)
-
-        def vectors(numbers: NDArray[np.int64]) -> NDArray[Any]:
-            return self.random_features(tuple(torch.from_numpy(x) for x in storage.states(numbers))).numpy()
-
-        return attentive(key, step, h.batch, oldest, length, now, h.attentive, vectors)
+    def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> Numbers:
+        key, (storage, length, oldest) = seeds.key(self.seed, "replay", *words), reading
+        memory = RingMemory(storage.shape.rows, length, oldest, length - oldest, storage, self)
+        return self.sampler.draw(memory, key, range(first, first + count), self.hyper.batch).reshape(-1)
 
     @abstractmethod
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
@@ -240,7 +251,7 @@ class ReplayLearner(NetworkLearner[H]):
 
     def state_dict(self) -> StateDict:
         own = {"gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
-        return {**super().state_dict(), **own}
+        return {**super().state_dict(), **own, **self.sampler.state_dict()}
 
     def appended_rows(self) -> StateDict:
         return {"replay": self.replay.appended_rows()}
@@ -249,6 +260,27 @@ class ReplayLearner(NetworkLearner[H]):
         super().load_state_dict(state)
         self.gradient_steps = state["gradient_steps"]
         self.replay.load_state_dict(state["replay"])
+        self.sampler.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class RingMemory(Memory):
+    """The readable transitions of a ring as a sampler sees them."""
+
+    storage: Storage
+    learner: ReplayLearner[ReplayHyper]
+
+    def current(self, step: int) -> int:
+        """The gradient steps take the states of the newest fragment in turn, so each of its decisions counts, whatever
+        the horizon and the number of slots."""
+        h = self.learner.hyper
+        return self.count - 1 - step % min(h.members * h.slots * h.horizon, self.held)
+
+    def features(self, items: Numbers) -> Array:
+        """Random features [N, 1, F] of the states that transitions began in."""
+        states = tuple(torch.from_numpy(x) for x in self.storage.states(items))
+        features: Array = self.learner.random_features(states).numpy()[:, None]
+        return features
 
 
 def follow(target: Tensor, source: Tensor, tau: float) -> None:

@@ -7,7 +7,6 @@ algorithm gives its loss.
 
 from __future__ import annotations
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -27,16 +26,16 @@ from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
 from evorl.replay.memory import check_memory, uncompressed
-from evorl.replay.mixture import Minibatch, Mixture, Parts, slices
+from evorl.replay.mixture import Minibatch, Mixture, Shares, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
+from evorl.replay.samplers.registry import SAMPLERS, RolloutSamplers, Sampling, in_shares
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.core import Batch, Learned, Metrics
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
 from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
 from evorl.util import seed as seeds
-from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.schedule import value as scheduled
 from evorl.util.types import Count, Fraction, Natural, NonNegative
@@ -65,22 +64,21 @@ class RolloutHyper(OptimizerHyper):
     """Losses are averaged, or summed, over the decisions of a minibatch."""
     projection: Natural = 0
     """Width of a fixed random projection of feature vectors; 0: they are the policy's last hidden layer itself."""
-    replay: Parts = field(default_factory=Parts)
-    """The parts that give a minibatch its rollouts; their shares sum to 1, share 0 leaves a part out."""
+    sampling: Sampling = field(default_factory=lambda: in_shares(queue=0.5, uniform=0.5))
+    """Share of each sampler in a minibatch, which sum to 1; or a name: the only sampler (docs/samplers.md)."""
+    replay: RolloutSamplers = field(default_factory=RolloutSamplers)
+    """Options of the samplers."""
     compress: bool = False
     """Keep observations in bytes compressed by LZ4; needs the extra lz4."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            self.replay.check(self.batch, self._fragment)
-        except BadRequest as error:
-            raise error.under("replay") from None
-        shared = math.gcd(*self.replay.sizes(self.batch).values())  # each learner takes its share of each part
-        if shared % self.learners:
-            most = max(n for n in range(1, self.learners) if shared % n == 0)
-            sizes = ", ".join(f"{size} of {name}" for name, size in self.replay.sizes(self.batch).items())
-            raise BadRequest(f"must divide the rollouts of a minibatch ({sizes}); the nearest is {most}", "learners")
+        self.mix.check(self.batch, self._fragment, self.learners)
+
+    @property
+    def mix(self) -> Shares:
+        """The samplers that are used."""
+        return Shares(self.sampling, self.replay)
 
     @property
     def _fragment(self) -> int:
@@ -97,14 +95,14 @@ class RolloutHyper(OptimizerHyper):
         sizes = {name: x.nbytes for name, x in like.items()}
         plain = sum(sizes.values()) - sizes.get("features", 0)
         most = steps // self.horizon + self._fragment
-        for name, keys in self.replay.used():
+        for name, keys in self.mix.keys.items():
             held = min(keys.capacity or self._fragment + self.batch, most)
-            needed = held * (sum(sizes.values()) if keys.compares else plain)
+            needed = held * (sum(sizes.values()) if SAMPLERS[name].compares else plain)
             check_memory(needed, spec, f"rl.replay.{name}.capacity", f"{held} rollouts", copies=copies)
 
     def _features(self, spec: Spec) -> int:
-        """Numbers of a feature vector; 0 where no part of the replay compares any."""
-        if not self.replay.features:
+        """Numbers of a feature vector; 0 where no sampler compares any."""
+        if not self.mix.compare:
             return 0
         return self.projection or (
             self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec, self.net.encoder)[1]
@@ -126,7 +124,7 @@ class LossInputs(NamedTuple):
     coefficients: Coefficients
     statistics: tuple[Tensor, ...]  # of the inputs
     columns: dict[str, Tensor]  # fields of `Batch`, each [T, N, ...]
-    weight: Tensor | None  # [N] of the rollouts, with a prioritized part
+    weight: Tensor | None  # [N] of the rollouts, with a sampler that weighs
     theta_target: Tensor | None  # [D] the learner's target network, if it has one
 
 
@@ -150,6 +148,7 @@ class RolloutLearner(OptimizerLearner[H]):
     theta_target: Tensor | None = None
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        self.mix = hyper.mix
         super().__init__(hyper, spec, seed, device)
         if hyper.compress:
             check_compressible(spec)
@@ -174,13 +173,13 @@ class RolloutLearner(OptimizerLearner[H]):
     def replay(self) -> Mixture:
         """Made when it is first needed: learners that only act have none."""
         h, like = self.hyper, take_apart(rollouts(self.hyper.storage(self.spec, 1)), self.spec.inputs)
-        return Mixture(h.replay, h.batch, h._fragment, h.fill_in, like, self.seed, h.compress)
+        return Mixture(self.mix, h.batch, h._fragment, h.fill_in, like, self.seed, h.compress)
 
     # -------------------------------------------------------------- acting
 
     def _described(self, out: Output) -> tuple[Tensor, ...]:
         policy = parameters(self.spec.action, out.raw, out.log_std)
-        return (policy, self._project(out.features)) if self.hyper.replay.features else (policy,)
+        return (policy, self._project(out.features)) if self.mix.compare else (policy,)
 
     def _project(self, features: Tensor) -> Tensor:
         return features if self.projection is None else features @ self.projection
@@ -246,6 +245,7 @@ class RolloutLearner(OptimizerLearner[H]):
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         self._prefetched()
         self.replay.insert(take_apart(rollouts(batch), self.spec.inputs), self.gradient_steps, self.encode)
+        self.replay.advance(step)
         found: dict[str, list[Tensor]] = {}
         ages: Metrics = {}
         began = self.gradient_steps
@@ -259,7 +259,7 @@ class RolloutLearner(OptimizerLearner[H]):
             ages = {f"replay/age_{name}": age for name, age in minibatch.ages.items()}
             self.gradient_steps += 1
         metrics = {"optimizer/lr": rate, **ages, **self.replay.metrics(self.gradient_steps)}
-        if self.hyper.replay.features:
+        if self.mix.compare:
             metrics["speed/encode_seconds"] = self.encoding
             metrics["speed/prefetch_seconds"] = self.prefetch_seconds
             metrics["speed/prefetch_wait"] = self.prefetch_wait
@@ -272,7 +272,7 @@ class RolloutLearner(OptimizerLearner[H]):
         weight = None if minibatch.weights is None else torch.from_numpy(minibatch.weights[self._order]).to(self.device)
         arguments = (self.network, self.theta_target, self.lr, self.coefficients, self._statistics())
         stats = self._take_step(self._step(), *arguments, Split(columns, 1), Split(weight, 0))
-        if self.replay.prioritized:
+        if self.replay.weighted:
             error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
             error[self._order] = stats.pop("error").T.cpu().numpy()
             self.replay.learned(minibatch.places, error)
@@ -288,13 +288,13 @@ class RolloutLearner(OptimizerLearner[H]):
         h = self.hyper
         if h.learners == 1:
             return slice(None)
-        parts = np.split(np.arange(h.batch), np.cumsum([*h.replay.sizes(h.batch).values()])[:-1])
+        parts = np.split(np.arange(h.batch), np.cumsum([*self.mix.sizes(h.batch).values()])[:-1])
         return np.concatenate([x.reshape(h.learners, -1) for x in parts], axis=1).reshape(-1)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Rollouts of each part in a learner's share of a minibatch."""
-        return {name: size // self.hyper.learners for name, size in self.hyper.replay.sizes(self.hyper.batch).items()}
+        return {name: size // self.hyper.learners for name, size in self.mix.sizes(self.hyper.batch).items()}
 
     @cached_property
     def slices(self) -> dict[str, slice]:

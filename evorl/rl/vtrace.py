@@ -17,7 +17,7 @@ from torch import Tensor
 from evorl.mdp.core import Discrete, Spec
 from evorl.nets.distributions import implied, kl
 from evorl.ops.returns import vtrace
-from evorl.replay.parts.queue import Queue
+from evorl.replay.samplers.queue import Queue
 from evorl.rl.rollout_replay import Decided, LossInputs, RolloutHyper, RolloutLearner, product
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, Positive
@@ -64,9 +64,9 @@ class Learner(RolloutLearner[VTrace]):
                 "the implied policy is known for a single discrete action only; take rl.kl_mask_to=behaviour",
                 "rl.kl_mask",
             )
-        replayed = {name for name, _ in hyper.replay.used()} - {Queue.name}
+        replayed = {*hyper.mix.shares} - {Queue.name}
         if (hyper.clone_policy or hyper.clone_value) and hyper.clone_on == "replayed" and not replayed:
-            raise BadRequest("no rollout is replayed with rl.replay.queue.share=1; take rl.clone_on=all", "rl.clone_on")
+            raise BadRequest("no rollout is replayed with rl.sampling=queue; take rl.clone_on=all", "rl.clone_on")
         super().__init__(hyper, spec, seed, device)
 
     def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:

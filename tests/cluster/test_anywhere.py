@@ -26,7 +26,7 @@ SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.mem
         ("rl=impact", "mdp=cartpole", "rl.asynchronous=false", "rl.batch=8", "rl.replay.circular.batches=2"),
         (
             *("rl=dqn", "mdp=cartpole", "rl.batch=16", "rl.warm_up=100", "rl.samples_per_step=4"),
-            *("rl.noisy=true", "rl.prioritized=true", "rl.epsilon=0.2", "rl.epsilon_spread=7"),
+            *("rl.noisy=true", "rl.sampling=prioritized", "rl.epsilon=0.2", "rl.epsilon_spread=7"),
         ),
         (
             "rl=r2d2",

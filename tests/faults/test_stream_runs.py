@@ -21,7 +21,7 @@ ON_RAY = ("cluster=ray", "cluster.workers=2", "rl.members=3")
 PPO, A3C = ("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)
 VTRACE = ("rl=vtrace", "rl.batch=8", "rl.fill_in=16")
 APE_X = (
-    *("rl=dqn", "rl.prioritized=true", "rl.n_step=3", "rl.double=true", "rl.epsilon=0.4", "rl.epsilon_spread=7"),
+    *("rl=dqn", "rl.sampling=prioritized", "rl.n_step=3", "rl.double=true", "rl.epsilon=0.4", "rl.epsilon_spread=7"),
     *("rl.batch=32", "rl.samples_per_step=2", "rl.warm_up=200", "rl.capacity=5000"),
 )
 R2D2 = ("rl=r2d2", "rl.net.lstm=4", *APE_X[1:-1], "rl.capacity=5000")

@@ -40,10 +40,9 @@ from evorl.util.errors import BadRequest
 N = 1100
 MEMORY = ("rl.batch=16", "rl.samples_per_step=4", "rl.warm_up=200")
 ROLLOUTS = ("rl=vtrace", "rl.horizon=8", "rl.batch=4", "rl.fill_in=8", "rl.replay.uniform.capacity=30")
-ELITE = ("rl.replay.uniform.share=0", "rl.replay.elite.share=0.5", "rl.replay.elite.insertion=elite",
+ELITE = ("rl.sampling={uniform:0,elite:0.5}", "rl.replay.elite.insertion=elite",
          "rl.replay.elite.capacity=20", "rl.replay.elite.anneal=60")  # fmt: skip
-OTHERS = ("rl.replay.queue.share=0", "rl.replay.attentive.share=0.25", "rl.replay.prioritized.share=0.25",
-          "rl.optimizer=rmsprop")  # fmt: skip
+OTHERS = ("rl.sampling={queue:0,attentive:0.25,prioritized:0.25}", "rl.optimizer=rmsprop")
 CASES = {
     **MINDS,
     "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
@@ -55,21 +54,28 @@ CASES = {
     "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}", "rl.optimizer=rmsprop_tf"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
     "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
-    "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2", "rl.sampling=attentive", "rl.attentive.anneal=300"),
+    "sac": (
+        "mdp=pendulum",
+        *MEMORY,
+        "rl=sac",
+        "rl.n_step=2",
+        "rl.sampling=attentive",
+        "rl.replay.attentive.anneal=300",
+    ),
     "vtrace": (*WORLDS["cartpole"], *ROLLOUTS, "rl.members=2", "rl.slots=3", "rl.normalize_inputs=true"),
     "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
     "vtrace-learners": (*WORLDS["pong"], *ROLLOUTS, "rl.slots=4", "rl.normalize_inputs=true", "rl.learners=2"),
     "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
     "impact": (
         *(*WORLDS["cartpole"], "rl=impact", "rl.horizon=8", "rl.batch=4", "rl.members=2", "rl.slots=3"),
-        *("rl.replay.circular.share=0.5", "rl.replay.elite.share=0.5", "rl.replay.elite.lag=3"),
+        *("rl.sampling={circular:0.5,elite:0.5}", "rl.replay.elite.lag=3"),
         *("rl.replay.elite.capacity=20", "rl.target_every=5"),
     ),
     "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
     "dqn": ("mdp=cartpole", *MEMORY, "rl=dqn", "rl.members=2", "rl.rounds=2"),
     "dqn-rainbow": (
         *("mdp=cartpole", *MEMORY, "rl=dqn", "rl.capacity=600", "rl.double=true", "rl.dueling=true", "rl.noisy=true"),
-        *("rl.prioritized=true", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
+        *("rl.sampling=prioritized", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
     ),
     "r2d2": ("mdp=cartpole", *MEMORY, "rl=r2d2", "rl.members=2", "rl.length=4", "rl.burn_in=2", *LSTM),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next

@@ -121,7 +121,7 @@ LONG = {
     "dqn": (475, "mdp=cartpole", "rl=dqn", "budget.steps=60000", "eval.every=4000", "eval.episodes=10"),
     "dqn, lunarlander": (200, "mdp=lunarlander", "rl=dqn", "eval.every=20000", "eval.episodes=20"),
     "rainbow": (
-        *(475, "mdp=cartpole", "rl=dqn", "rl.dueling=true", "rl.noisy=true", "rl.prioritized=true"),
+        *(475, "mdp=cartpole", "rl=dqn", "rl.dueling=true", "rl.noisy=true", "rl.sampling=prioritized"),
         *("rl.distribution=c51", "rl.support=[0,100]", "budget.steps=60000", "eval.every=4000", "eval.episodes=10"),
     ),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutating import check_notices, mutate
 
-from evorl.replay.attentive import AttentiveKeys, attentive
-from evorl.replay.parts import core
-from evorl.replay.parts.core import draw
+from evorl.replay.samplers import nearest
+from evorl.replay.samplers.attentive import Attentive
+from evorl.replay.samplers.conformance import ToyTransitions
+from evorl.replay.samplers.nearest import Nearest, NearestTransitions, annealed, draw
 from evorl.util.seed import generator
+
+
+@dataclass(frozen=True)
+class Table(ToyTransitions):
+    """Transitions whose states have these vectors; the agent is in the state of the transition ``now``."""
+
+    now: int
+    vectors: Callable[[Any], Any]
+
+    def current(self, step: int) -> int:
+        return self.now
+
+    def features(self, items: Any) -> Any:
+        return self.vectors(items)[:, None]
+
+
+def attentive(key: int, step: int, size: int, low: int, high: int, now: int, keys: Any, vectors: Any) -> Any:
+    memory = Table(high - low, high, low, high - low, now, vectors)
+    return Attentive(keys, high - low, size).draw(memory, key, range(step, step + 1), size)[0]
+
 
 ANGLES = np.array([0.0, 90.0, 10.0, 180.0, 350.0, 45.0, 300.0, 20.0])
 """Of transitions 100 to 107: their states are (cos, sin), of lengths that a cosine does not see."""
@@ -34,7 +57,7 @@ def test_the_most_similar_of_all(now: int, size: int, expected: list[int]) -> No
 
 
 def check_table(now: int, size: int, expected: list[int]) -> None:
-    keys = AttentiveKeys(candidates=8.0, anneal=1_000_000)
+    keys = NearestTransitions(candidates=8.0, anneal=1_000_000)
     assert sorted(attentive(3, 0, size, 100, 108, now, keys, table)) == sorted(expected)
 
 
@@ -46,7 +69,7 @@ def test_the_distance_decides() -> None:
         return places[numbers - 100]
 
     def chosen(distance: Any) -> list[int]:
-        keys = AttentiveKeys(candidates=2.0, anneal=100, distance=distance)
+        keys = NearestTransitions(candidates=2.0, anneal=100, distance=distance)
         return sorted(attentive(0, 0, 2, 100, 104, 100, keys, vectors).tolist())
 
     assert chosen("cosine") == [100, 103] and chosen("p_norm") == [100, 101]
@@ -67,7 +90,7 @@ def test_a_choice(
 
 
 def check_choice(key: int, step: int, size: int, low: int, held: int, candidates: float, anneal: int, now: int) -> None:
-    keys = AttentiveKeys(candidates=candidates, anneal=anneal)
+    keys = NearestTransitions(candidates=candidates, anneal=anneal)
     seen: list[Any] = []
 
     def vectors(numbers: Any) -> Any:
@@ -92,16 +115,15 @@ def check_choice(key: int, step: int, size: int, low: int, held: int, candidates
 
 
 def test_all_candidates_are_equally_likely() -> None:
-    keys = AttentiveKeys(candidates=1.0)
+    keys = NearestTransitions(candidates=1.0)
     found = np.concatenate([attentive(5, step, 4, 50, 60, 59, keys, table) for step in range(2000)])
     share = np.bincount(found - 50, minlength=10) / len(found)
     np.testing.assert_allclose(share, 0.1, atol=0.015)
 
 
 def check_annealing() -> None:
-    keys = AttentiveKeys(candidates=5.0, anneal=200)
-    assert [keys.factor(step) for step in (0, 50, 100, 150, 199)] == pytest.approx([5, 4, 3, 2, 1.02])
-    assert [keys.factor(step) for step in (200, 201, 10**6)] == [1, 1, 1]
+    assert [annealed(5.0, step, 200) for step in (0, 50, 100, 150, 199)] == pytest.approx([5, 4, 3, 2, 1.02])
+    assert [annealed(5.0, step, 200) for step in (200, 201, 10**6)] == [1, 1, 1]
 
 
 def test_lambda_falls_to_one_at_the_step_that_is_asked_for() -> None:
@@ -110,18 +132,20 @@ def test_lambda_falls_to_one_at_the_step_that_is_asked_for() -> None:
 
 CHOICE = (check_choice, (7, 2, 5, 100, 40, 4.0, 30, 120))
 MUTATIONS: dict[str, tuple[Any, Any, str, str]] = {
-    "the least similar": ((check_table, (100, 3, [100, 102, 104])), attentive, "far.argsort", "(-far).argsort"),
-    "no nearness": (CHOICE, attentive, '[far.argsort(kind="stable")[:size]]', "[:size]"),
-    "another state": (CHOICE, attentive, "found[-1:]", "found[:1]"),
-    "lambda at its start": (CHOICE, attentive, "keys.factor(step)", "keys.factor(0)"),
-    "one draw for all steps": ((lambda: check_apart(), ()), attentive, "generator(key, step)", "generator(key)"),
+    "the least similar": (
+        (check_table, (100, 3, [100, 102, 104])), nearest.pick, "distances.argsort", "(-distances).argsort"),
+    "no nearness": (CHOICE, Nearest._nearest, "candidates[picked]", "candidates[:size]"),
+    "another state": (CHOICE, Attentive.distances, "features[-1:, -1:]", "features[:1, -1:]"),
+    "lambda at its start": (CHOICE, Nearest._candidates, "self.factor(step)", "self.factor(0)"),
+    "one draw for all steps": (
+        (lambda: check_apart(), ()), Nearest._candidates, "memory.random(key, step)", "memory.random(key, 0)"),
     "with replacement": (CHOICE, draw, "replace=False", "replace=True"),
-    "lambda ends late": ((check_annealing, ()), core.annealed, "(candidates - 1) * step", "(candidates - 2) * step"),
+    "lambda ends late": ((check_annealing, ()), nearest.annealed, "(candidates - 1) * step", "(candidates - 2) * step"),
 }  # fmt: skip
 
 
 def check_apart() -> None:
-    keys = AttentiveKeys(candidates=1.0)
+    keys = NearestTransitions(candidates=1.0)
     first, second = (attentive(5, step, 4, 0, 1000, 9, keys, table) for step in (0, 1))
     assert (first != second).any()
 

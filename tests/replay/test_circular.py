@@ -10,23 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutating import check_mutation
 
-from evorl.replay.mixture import Mixture, Parts
-from evorl.replay.parts import circular
-from evorl.replay.parts.circular import Circular, CircularKeys
-from evorl.replay.parts.conformance import encode, toy_rollouts
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.mixture import Mixture, Shares
+from evorl.replay.part import Part
+from evorl.replay.samplers.circular import Circular, CircularKeys
+from evorl.replay.samplers.conformance import encode, toy_rollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.util.errors import BadRequest
 
-NONE: dict[str, Any] = {"queue": QueueKeys(share=0), "uniform": UniformKeys(share=0)}
+
+def part_of(size: int, room: int, **keys: Any) -> tuple[Part, Circular]:
+    """A part for batches of ``size`` in which ``room`` rollouts may wait, and its sampler."""
+    options = CircularKeys(capacity=room, **keys)
+    rows = options.rows(size, 0)
+    sampler = Circular(options, rows, size)
+    return Part(sampler, rows, toy_rollouts(0, 1)), sampler
 
 
 def taken(batches: int, passes: int, size: int, steps: int) -> list[list[int]]:
     """The numbers of the rollouts of each gradient step, where no more arrive than are needed."""
-    part = Circular(CircularKeys(batches=batches, passes=passes), size, 2 * size, toy_rollouts(0, 1))
+    part, buffer = part_of(size, 2 * size, batches=batches, passes=passes)
     found = []
     for step in range(steps):
-        while not part.ready(size):
+        while not buffer.ready(size):
             part.insert(toy_rollouts(part.count, 1), step, 1, encode)
         found.append(part.number[part.sample(size, step, 1, encode)].tolist())
     return found
@@ -66,41 +71,40 @@ def test_new_batches_are_taken_evenly(batches: int, passes: int) -> None:
 
 def test_that_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = "np.where(self.entries[spent] < 0, self.first_passes[spent], self.passes)", "self.passes"
-    check_mutation(monkeypatch, check_arrivals, (4, 2), circular.Circular.sample, old, new)
+    check_mutation(monkeypatch, check_arrivals, (4, 2), Circular._next_batch, old, new)
 
 
 def test_a_rollout_that_has_left_is_not_used_again() -> None:
-    part = Circular(CircularKeys(batches=2, passes=9), 2, 3, toy_rollouts(0, 1))
+    part, buffer = part_of(2, 3, batches=2, passes=9)
     for step in range(2):
         part.insert(toy_rollouts(2 * step, 2), 0, 1, encode)
         assert part.number[part.sample(2, step, 1, encode)].tolist() == [2 * step, 2 * step + 1]
     part.insert(toy_rollouts(4, 6), 0, 1, encode)  # of seven places the first three have left; three may wait
     assert [part.number[part.sample(2, step, 1, encode)].tolist() for step in range(2, 4)] == [[7, 8], [9, 3]]
-    assert part.dropped == 3
+    assert buffer.dropped == 3
 
 
 def test_too_few_waiting() -> None:
-    part = Circular(CircularKeys(batches=1, passes=1), 3, 3, toy_rollouts(0, 1))
+    part, buffer = part_of(3, 3, batches=1, passes=1)
     part.insert(toy_rollouts(0, 2), 0, 1, encode)
-    assert not part.ready(3)
+    assert not buffer.ready(3)
     with pytest.raises(ValueError, match="3 rollouts asked of a queue of 2"):
         part.sample(3, 0, 1, encode)
 
 
 def test_of_another_shape_it_begins_anew() -> None:
-    like = toy_rollouts(0, 1)
-    part, other = (Circular(CircularKeys(batches=n), 2, 8 - 2 * n, like) for n in (2, 3))
+    (part, _), (other, buffer) = (part_of(2, 8 - 2 * n, batches=n) for n in (2, 3))
     part.insert(toy_rollouts(0, 4), 0, 1, encode)
     part.sample(2, 0, 1, encode)
     other.load_state_dict(part.state_dict())
-    assert other.count == 4 and other.waiting == 2 and (other.entries == -1).all()
+    assert other.count == 4 and buffer.waiting == 2 and (buffer.entries == -1).all()
 
 
 @pytest.mark.parametrize(("share", "due"), [(1.0, [1, 4, 1, 4, 3]), (0.5, [5, 5, 7, 5, 7])])
 def test_it_sets_the_pace(share: float, due: list[int]) -> None:
     """Six rollouts arrive at once, and a minibatch has four, of which two or all are of the buffer, each twice."""
-    parts = {**NONE, "uniform": UniformKeys(share=1 - share)}
-    mixture = Mixture(Parts(**parts, circular=CircularKeys(share=share, batches=2)), 4, 6, 0, toy_rollouts(0, 1), 0)
+    mix = Shares({"uniform": 1 - share, "circular": share}, RolloutSamplers(circular=CircularKeys(batches=2)))
+    mixture = Mixture(mix, 4, 6, 0, toy_rollouts(0, 1), 0)
     found = []
     for _ in due:
         mixture.insert(toy_rollouts(mixture.count, 6), 0, encode)
@@ -114,5 +118,5 @@ def test_it_sets_the_pace(share: float, due: list[int]) -> None:
 
 def test_queue_and_circular_exclude_each_other() -> None:
     with pytest.raises(BadRequest, match="queue and circular both") as raised:
-        Parts(uniform=UniformKeys(share=0), circular=CircularKeys(share=0.5))
-    assert raised.value.key == "circular.share"
+        Shares({"queue": 0.5, "circular": 0.5}, RolloutSamplers())
+    assert raised.value.key == "sampling"

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from mutating import check_mutation
 
-from evorl.replay.parts import elite
-from evorl.replay.parts.attentive import Attentive, AttentiveKeys
-from evorl.replay.parts.conformance import toy_rollouts
-from evorl.replay.parts.elite import Elite, EliteKeys
+from evorl.replay.part import Part
 from evorl.replay.rollouts import Array, Columns
+from evorl.replay.samplers.attentive import Attentive
+from evorl.replay.samplers.conformance import toy_rollouts
+from evorl.replay.samplers.elite import Elite
+from evorl.replay.samplers.nearest import Nearest, NearestRollouts
 
 
 class Moving:
@@ -27,19 +28,20 @@ class Moving:
         return moved
 
 
-def part_of(**keys: Any) -> Elite:
-    return Elite(EliteKeys(capacity=10, candidates=3.0, anneal=10_000, **keys), toy_rollouts(0, 1))
+def part_of(**keys: Any) -> tuple[Part, Elite]:
+    sampler = Elite(NearestRollouts(candidates=3.0, anneal=10_000, **keys), 10, 2)
+    return Part(sampler, 10, toy_rollouts(0, 1)), sampler
 
 
 def check_age(lag: int, insertion: Any) -> None:
     """Each distance is that of a network at most ``lag`` gradient steps ago, and no rollout is encoded sooner again."""
-    part, network = part_of(lag=lag, insertion=insertion), Moving()
+    (part, elite), network = part_of(lag=lag, insertion=insertion), Moving()
     for step in range(30):
         network.step = step
         if new := 6 if step == 0 else step % 2:
             part.insert(toy_rollouts(part.count, new), step, 1, network)
         drawn = np.arange(part.held)
-        steps = part.recent_distances(drawn, step, network) / 12**0.5  # of 12 numbers, each as many off
+        steps = elite.recent_distances(part.memory(network), drawn, step) / 12**0.5  # of 12 numbers, each as many off
         assert ((steps > step - lag - 0.01) & (steps < step + 0.01)).all()
         part.sample(2, step, 1, network)
     for number in range(part.count):
@@ -54,9 +56,9 @@ def test_no_distance_is_older_than_the_lag(lag: int, insertion: str) -> None:
 
 
 MUTATIONS: dict[str, tuple[Any, str, str]] = {
-    "one step too old": (elite.Elite._outdated, "> self.keys.lag]", "> self.keys.lag + 1]"),
-    "encoded too soon": (elite.Elite._outdated, "> self.keys.lag]", "> self.keys.lag - 1]"),
-    "the time is not noted": (elite.Elite._measure, "(places, encode), step", "(places, encode), 0"),
+    "one step too old": (Nearest._outdated, "> self.keys.lag]", "> self.keys.lag + 1]"),
+    "encoded too soon": (Nearest._outdated, "> self.keys.lag]", "> self.keys.lag - 1]"),
+    "the time is not noted": (Nearest._measure, "items, step), step", "items, step), 0"),
 }
 
 
@@ -66,19 +68,19 @@ def test_that_can_fail(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_rollout_in_an_old_place_is_encoded() -> None:
-    part, network = part_of(lag=100), Moving()
+    (part, elite), network = part_of(lag=100), Moving()
     part.insert(toy_rollouts(0, 10), 0, 1, network)
-    part.recent_distances(np.arange(10), 0, network)
+    elite.recent_distances(part.memory(network), np.arange(10), 0)
     part.insert(toy_rollouts(10, 3), 0, 1, network)
-    part.recent_distances(np.arange(10), 1, network)
+    elite.recent_distances(part.memory(network), np.arange(10), 1)
     assert [number for step, number in network.seen[10:]] == [10, 11, 12]
 
 
 def test_what_was_prefetched_is_not_encoded_again() -> None:
     """The candidates of step 1 have the distances of the network before step 0, but for those that came since."""
-    part, network = part_of(lag=1), Moving()
+    (part, elite), network = part_of(lag=1), Moving()
     part.insert(toy_rollouts(0, 10), 0, 1, network)
-    candidates = part.drawn(2, 1, 1)
+    candidates = elite._candidates(part.memory(network), 1, 1, 2)
     part.prefetch(2, 1, 1, network)
     assert sorted(number for _, number in network.seen) == sorted(candidates)
     part.prefetch(2, 1, 1, network)
@@ -88,13 +90,13 @@ def test_what_was_prefetched_is_not_encoded_again() -> None:
     part.sample(2, 1, 1, network)
     arrived = [place + 10 for place in candidates if place < 4]
     assert sorted(network.seen) == [(1, number) for number in sorted(arrived)]
-    assert part.last_encoded == len(arrived) / len(candidates)
+    assert elite.last_encoded == len(arrived) / len(candidates)
 
 
 @pytest.mark.parametrize("kind", [Elite, Attentive])
 def test_kept_distances_are_resumed(kind: Any) -> None:
-    keys = (AttentiveKeys if kind is Attentive else EliteKeys)(capacity=10, candidates=3.0, strategy=1, lag=4)
-    part, twin, network = kind(keys, toy_rollouts(0, 1)), kind(keys, toy_rollouts(0, 1)), Moving()
+    keys, network = NearestRollouts(candidates=3.0, strategy=1, lag=4), Moving()
+    part, twin = (Part(kind(keys, 10, 2), 10, toy_rollouts(0, 1)) for _ in range(2))
 
     def steps(one: Any, first: int, end: int) -> list[list[int]]:
         found = []

@@ -18,9 +18,8 @@ from evorl.mdp.core import Box, Discrete, Input, Spec
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.loop import Population
 from evorl.replay import memory
-from evorl.replay.mixture import Parts
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.core import BufferKeys
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Replay, Shape, ring_bytes
 from evorl.rl.dqn import DQN
@@ -94,8 +93,7 @@ def test_compressed_pictures_do_not_count(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_replay_of_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(queue=QueueKeys(share=0.5), uniform=UniformKeys(share=0.5, capacity=400))
-    hyper = VTrace(replay=parts, batch=4, slots=2, horizon=20)
+    hyper = VTrace(replay=RolloutSamplers(uniform=BufferKeys(capacity=400)), batch=4, slots=2, horizon=20)
     learner = hyper.learner(PICTURES, 0, torch.device("cpu"))
     assert isinstance(learner, RolloutLearner)
     exact = sum(np.asarray(x).nbytes for x in learner.replay.parts["uniform"].rollouts.arrays.values())

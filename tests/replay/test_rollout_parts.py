@@ -1,4 +1,4 @@
-"""Parts of a replay of rollouts: one conformance check for all, and the rules of each on hand-made tables.
+"""Samplers of rollouts: one conformance check for all, and the rules of each on hand-made tables.
 
 The check that all samplers of transitions pass is in test_samplers.py.
 """
@@ -13,35 +13,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutating import check_notices, mutate
 
-from evorl.replay.mixture import Mixture, Parts
-from evorl.replay.parts import core, elite, prioritized
-from evorl.replay.parts.attentive import Attentive, AttentiveKeys
-from evorl.replay.parts.circular import Circular, CircularKeys
-from evorl.replay.parts.conformance import INPUTS, check, encode, toy_rollouts
-from evorl.replay.parts.distances import cosine, kl, p_norm
-from evorl.replay.parts.elite import Elite, EliteKeys, pick
-from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
-from evorl.replay.parts.queue import Queue, QueueKeys
-from evorl.replay.parts.uniform import Uniform, UniformKeys
+from evorl.replay.mixture import Mixture, Shares
+from evorl.replay.part import Part
+from evorl.replay.samplers import nearest
+from evorl.replay.samplers.attentive import Attentive, AttentiveRollouts
+from evorl.replay.samplers.circular import Circular, CircularKeys
+from evorl.replay.samplers.conformance import INPUTS, check_rollouts, encode, toy_rollouts
+from evorl.replay.samplers.core import BufferKeys
+from evorl.replay.samplers.distances import cosine, kl, p_norm
+from evorl.replay.samplers.elite import Elite
+from evorl.replay.samplers.nearest import NearestRollouts, pick
+from evorl.replay.samplers.prioritized import Prioritized, PrioritizedRollouts
+from evorl.replay.samplers.queue import Queue, QueueKeys
+from evorl.replay.samplers.registry import RolloutSamplers
+from evorl.replay.samplers.uniform import Uniform
 from evorl.replay.stacks import take_apart
 from evorl.util.errors import BadRequest
 
 FAST: dict[str, Any] = {"capacity": 12, "anneal": 30, "candidates": 3.0, "insertion_candidates": 5}
-KINDS: dict[str, Any] = {
-    "queue": lambda like: Queue(30, like),
-    "circular": lambda like: Circular(CircularKeys(batches=3, passes=2), 4, 20, like),
-    "uniform": lambda like: Uniform(12, like),
-    "prioritized": lambda like: Prioritized(PrioritizedKeys(capacity=12), like),
-    "elite, lag 3": lambda like: Elite(EliteKeys(**FAST, lag=3), like),
+KINDS: dict[str, tuple[Any, Any, int]] = {
+    "queue": (Queue, QueueKeys(), 30),
+    "circular": (Circular, CircularKeys(batches=3, passes=2), 32),
+    "uniform": (Uniform, BufferKeys(), 12),
+    "prioritized": (Prioritized, PrioritizedRollouts(), 12),
+    "elite, lag 3": (Elite, NearestRollouts(**FAST, lag=3), 12),
     **{
-        f"{name}, {distance}, strategy {strategy}, {insertion}": lambda like, k=kind, keys=keys, d=distance, s=strategy,
-        i=insertion: k(keys(**FAST, distance=d, strategy=s, insertion=i), like)
-        for name, kind, keys in (("elite", Elite, EliteKeys), ("attentive", Attentive, AttentiveKeys))
-        for distance, strategy, insertion in (
-            ("p_norm", 1, "ring"), ("cosine", 2, "elite"), ("kl", 3, "elite"), ("cosine", 4, "ring"),
-        )
+        f"{kind.name}, {d}, strategy {s}, {i}": (kind, keys(**FAST, distance=d, strategy=s, insertion=i), 12)
+        for kind, keys in ((Elite, NearestRollouts), (Attentive, AttentiveRollouts))
+        for d, s, i in (("p_norm", 1, "ring"), ("cosine", 2, "elite"), ("kl", 3, "elite"), ("cosine", 4, "ring"))
     },
-}  # fmt: skip
+}
+"""Samplers with their options and the rows of their part."""
+
+
+def check(name: str, compress: bool = False) -> None:
+    kind, keys, rows = KINDS[name]
+    check_rollouts(lambda rows: kind(keys, rows, 4), rows, compress=compress)
 
 
 CHOSEN = "elite, kl, strategy 3, elite"
@@ -49,21 +56,27 @@ CHOSEN = "elite, kl, strategy 3, elite"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_conforms(kind: str) -> None:
-    check(KINDS[kind])
+    check(kind)
 
 
 @pytest.mark.parametrize("kind", ["queue", CHOSEN])
 def test_it_conforms_with_compressed_rollouts(kind: str) -> None:
-    check(KINDS[kind], compress=True)
+    check(kind, compress=True)
 
 
 BROKEN: dict[str, tuple[str, Any, str, str]] = {
-    "arrivals are miscounted": ("queue", core.Part._put, "self.count += len(places)", "self.count += 1"),
-    "samples are not counted": ("uniform", core.Part.sampled, "np.add.at(self.chosen, places, 1)", "pass"),
-    "fewer than asked": (CHOSEN, elite.pick, "return order[:size]", "return order[: max(size - 1, 1)]"),
-    "one leaves for two": (CHOSEN, elite.Elite._evicted, "places[far.argmax()]", "drawn[0]"),
-    "a draw of its own": ("prioritized", prioritized.Prioritized.sample, "draw(key,", "draw(id(self),"),
-    "numbers are not saved": ("uniform", core.Part._tables, '("number", "born", "chosen")', '("born", "chosen")'),
+    "arrivals are miscounted": ("queue", Part.insert, "self.count += new", "self.count += 1"),
+    "samples are not counted": ("uniform", Part.sample, "np.add.at(self.chosen, places, 1)", "pass"),
+    "fewer than asked": (CHOSEN, nearest.pick, "return order[:size]", "return order[: max(size - 1, 1)]"),
+    "one leaves for two": (CHOSEN, Elite._evicted, "items[far.argmax()]", "candidates[0]"),
+    "a draw of its own": ("prioritized", Prioritized.draw, "draw(key,", "draw(id(self),"),
+    "numbers are not saved": ("uniform", Part.load_state_dict, "in TABLES", "in TABLES[1:]"),
+    "no weights": (
+        "prioritized",
+        Prioritized.weights,
+        "return self.priorities.weights(items, self.beta)",
+        "return None",
+    ),
 }
 
 
@@ -71,12 +84,13 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
 def test_the_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, function, old, new = BROKEN[name]
     mutate(monkeypatch, function, old, new)
-    check_notices(check, KINDS[kind])
+    check_notices(check, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_tells_how_many_rollouts_it_holds(kind: str) -> None:
-    part = KINDS[kind](take_apart(toy_rollouts(0, 1), INPUTS))
+    sampler, keys, rows = KINDS[kind]
+    part = Part(sampler(keys, rows, 4), rows, take_apart(toy_rollouts(0, 1), INPUTS))
     part.insert(take_apart(toy_rollouts(0, 7), INPUTS), 0, 1, encode)
     assert part.metrics(0)[f"replay/size_{part.name}"] == 7
 
@@ -110,8 +124,8 @@ def test_a_strategy_picks_as_many_as_asked_and_none_twice(size: int, more: int, 
     assert len(picked) == len({*picked.tolist()}) == size
 
 
-def part_of(count: int, **keys: Any) -> Elite:
-    part = Elite(EliteKeys(**{**FAST, "capacity": 8, **keys}), toy_rollouts(0, 1))
+def part_of(count: int, **keys: Any) -> Part:
+    part = Part(Elite(NearestRollouts(**{**FAST, **keys}), 8, 4), 8, toy_rollouts(0, 1))
     part.insert(toy_rollouts(0, count), 0, 1, encode)
     return part
 
@@ -130,9 +144,11 @@ def test_a_part_with_fewer_rollouts_gives_all_of_them_and_as_many_as_asked(strat
 
 def test_the_nearest_are_chosen_at_first_and_any_at_the_end() -> None:
     part = part_of(8, strategy=1, candidates=4.0, anneal=10)
-    wanted = part.distances(np.arange(8), encode).argsort()[:2]
+    elite = part.sampler
+    assert isinstance(elite, Elite)
+    wanted = elite.distances(part.memory(encode), np.arange(8), 0).argsort()[:2]
     assert {*part.sample(2, 0, 1, encode).tolist()} == {*wanted.tolist()}
-    assert part.last_distance is not None
+    assert elite.last_distance is not None
 
     def never(_: Any) -> Any:
         raise AssertionError("nothing is encoded for a uniform draw")
@@ -142,9 +158,9 @@ def test_the_nearest_are_chosen_at_first_and_any_at_the_end() -> None:
 
 
 def test_the_factor_falls_to_one_after_the_documented_number_of_steps() -> None:
-    part = part_of(4, candidates=6.0, anneal=20_000)
-    assert [part.factor(step) for step in (0, 10_000, 20_000, 90_000)] == [6.0, 3.5, 1.0, 1.0]
-    assert part.factor(19_999) > 1
+    elite = Elite(NearestRollouts(candidates=6.0, anneal=20_000), 4, 4)
+    assert [elite.factor(step) for step in (0, 10_000, 20_000, 90_000)] == [6.0, 3.5, 1.0, 1.0]
+    assert elite.factor(19_999) > 1
 
 
 # ------------------------------------------------------------------ insertion
@@ -216,38 +232,40 @@ def test_the_cosine_distance_is_smallest_for_the_most_similar() -> None:
 
 
 def test_attentive_compares_with_the_last_state_of_the_newest_rollout() -> None:
-    part = Attentive(AttentiveKeys(**FAST, distance="p_norm"), toy_rollouts(0, 1))
+    attentive = Attentive(AttentiveRollouts(**FAST, distance="p_norm"), 12, 4)
+    part = Part(attentive, 12, toy_rollouts(0, 1))
     part.insert(toy_rollouts(0, 6), 0, 1, encode)
     now = encode(toy_rollouts(0, 6))
     wanted = [np.sqrt(np.square(now[i] - now[5, -1]).sum()) for i in range(6)]
-    np.testing.assert_allclose(part.distances(np.arange(6), encode), wanted, rtol=1e-5)
+    distances = attentive.distances(part.memory(encode), np.arange(6), 0)
+    np.testing.assert_allclose(distances, wanted, rtol=1e-5)
 
 
 # ------------------------------------------------------------------ prioritized
 
 
 def test_prioritized_samples_in_proportion_and_weighs_against_it() -> None:
-    part = Prioritized(PrioritizedKeys(capacity=4, alpha=0.5, beta=1.0, eta=0.9), toy_rollouts(0, 1))
+    sampler = Prioritized(PrioritizedRollouts(alpha=0.5, beta=1.0, eta=0.9), 4, 50)
+    part = Part(sampler, 4, toy_rollouts(0, 1))
     part.insert(toy_rollouts(0, 4), 0, 1, encode)
-    part.learned(np.arange(4), np.array([[1.0, -1.0], [4.0, 4.0], [9.0, -9.0], [1.0, 11.0]]))
+    sampler.learned(np.arange(4), np.array([[1.0, -1.0], [4.0, 4.0], [9.0, -9.0], [1.0, 11.0]]))
     wanted = np.sqrt([1, 4, 9, 0.9 * 11 + 0.1 * 6])
     wanted /= wanted.sum()
-    np.testing.assert_allclose(part.priorities.drawn(np.arange(4)).probability, wanted)
+    np.testing.assert_allclose(sampler.priorities.probability(np.arange(4)), wanted)
     drawn = np.concatenate([part.sample(50, step, 1, encode) for step in range(100)])
     np.testing.assert_allclose(np.bincount(drawn) / len(drawn), wanted, atol=0.01)
-    np.testing.assert_allclose(part.weights(np.arange(4)), wanted[0] / wanted, rtol=1e-6)
+    np.testing.assert_allclose(sampler.weights(np.arange(4)), wanted[0] / wanted, rtol=1e-6)
     part.insert(toy_rollouts(4, 1), 0, 1, encode)
-    assert part.number[0] == 4 and part.priorities.largest == pytest.approx(10.5)
-    fourth, fifth = part.priorities.drawn(np.array([3, 4])).probability
+    assert part.number[0] == 4 and sampler.priorities.largest == pytest.approx(10.5)
+    fourth, fifth = sampler.priorities.probability(np.array([3, 4]))
     assert fourth == fifth  # a new one has the largest priority so far
 
 
 # ------------------------------------------------------------------ shares and what is due
 
 
-def parts(**shares: float) -> Parts:
-    kinds: dict[str, Any] = {"queue": QueueKeys, "uniform": UniformKeys, "elite": EliteKeys, "attentive": AttentiveKeys}
-    return Parts(**{name: kind(share=shares.get(name, 0.0)) for name, kind in kinds.items()})
+def mix(**shares: float) -> Shares:
+    return Shares(shares, RolloutSamplers())
 
 
 @pytest.mark.parametrize(
@@ -258,26 +276,29 @@ def parts(**shares: float) -> Parts:
             "must sum to 1, and not to 0.9 (queue 0.5 + uniform 0.4)",
         ),
         ({"elite": 1.0, "uniform": 0.5}, "must sum to 1, and not to 1.5"),
-        ({}, "must sum to 1, and not to 0 (no part has one)"),
+        ({}, "must sum to 1, and not to 0 (no sampler has one)"),
+        ({"elite": 0.5, "unifrom": 0.5}, "no sampler 'unifrom'; did you mean uniform?"),
     ],
 )
 def test_shares_that_do_not_sum_to_one(shares: dict[str, float], line: str) -> None:
     with pytest.raises(BadRequest) as raised:
-        parts(**shares)
+        mix(**shares)
     assert line in str(raised.value)
 
 
 def test_shares_sum_within_a_tolerance() -> None:
-    third = parts(queue=0.1, uniform=0.2, elite=0.7)  # 0.1 + 0.2 + 0.7 is 0.9999999999999999
+    third = mix(queue=0.1, uniform=0.2, elite=0.7)  # 0.1 + 0.2 + 0.7 is 0.9999999999999999
     assert third.sizes(20) == {"queue": 2, "uniform": 4, "elite": 14}
-    with pytest.raises(BadRequest, match=r"^uniform\.share: 0\.2 of 12 rollouts .* is 2\.4.*nearest share is 0\.1666"):
-        parts(queue=0.5, uniform=0.2, elite=0.3).sizes(12)
+    with pytest.raises(
+        BadRequest, match=r"^sampling\.uniform: 0\.2 of 12 rollouts .* is 2\.4.*nearest share is 0\.1666"
+    ):
+        mix(queue=0.5, uniform=0.2, elite=0.3).sizes(12)
 
 
 def test_a_part_too_small_for_what_arrives_is_refused() -> None:
-    small = Parts(uniform=UniformKeys(capacity=7))
+    small = Shares({"queue": 0.5, "uniform": 0.5}, RolloutSamplers(uniform=BufferKeys(capacity=7)))
     small.check(4, 7)
-    with pytest.raises(BadRequest, match=r"^uniform\.capacity: must be at least 8"):
+    with pytest.raises(BadRequest, match=r"^replay\.uniform\.capacity: must be at least 8"):
         small.check(4, 8)
 
 
@@ -291,7 +312,7 @@ def test_a_part_too_small_for_what_arrives_is_refused() -> None:
 )
 def test_the_queue_sets_the_pace(shares: dict[str, float], due: list[int]) -> None:
     """Six rollouts arrive at once, minibatches have four, and nothing is due before 14 are there."""
-    mixture = Mixture(parts(**shares), 4, 6, 14, toy_rollouts(0, 1), 0)
+    mixture = Mixture(mix(**shares), 4, 6, 14, toy_rollouts(0, 1), 0)
     found, fresh = [], []
     for _ in due:
         mixture.insert(toy_rollouts(mixture.count, 6), 0, encode)
@@ -308,7 +329,7 @@ def test_the_queue_sets_the_pace(shares: dict[str, float], due: list[int]) -> No
 
 def test_bytes_of_a_rollout() -> None:
     """Four states of a byte and of a frame of two, two frames before them, four starts, and twelve features."""
-    part = Uniform(5, take_apart(toy_rollouts(0, 1), INPUTS))
+    part = Part(Uniform(None, 5, 4), 5, take_apart(toy_rollouts(0, 1), INPUTS))
     assert part.rollouts.bytes_each == 4 * (1 + 2) + 2 * 2 + 4 + 3 * 4 * 4
 
 
@@ -316,7 +337,7 @@ def test_bytes_of_a_rollout() -> None:
 def test_a_full_part_of_another_capacity_begins_empty(arrived: int, kept: int) -> None:
     """Its places are numbers modulo the capacity."""
     like = toy_rollouts(0, 1)
-    small, large = Uniform(10, like), Uniform(16, like)
+    small, large = (Part(Uniform(None, rows, 4), rows, like) for rows in (10, 16))
     for number in range(arrived):
         small.insert(toy_rollouts(number, 1), 0, 1, encode)
     large.load_state_dict(small.state_dict())

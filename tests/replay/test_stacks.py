@@ -23,11 +23,10 @@ from evorl.mdp.atari import Atari
 from evorl.mdp.core import Discrete, Input, Spec, WorldError
 from evorl.nets.policy import Net
 from evorl.replay import stacks, storage
-from evorl.replay.mixture import Parts
 from evorl.replay.packed import Packed
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.core import BufferKeys
+from evorl.replay.samplers.nearest import NearestRollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.replay.shared import ring_bytes
 from evorl.replay.stacks import put_together, take_apart
 from evorl.replay.storage import Replay, Shape
@@ -150,13 +149,20 @@ def played(hyper: Hyper, world: Atari) -> Iterator[tuple[Spec, Actor]]:
 NET = {"hidden": (8,)}
 QUICK: dict[str, Any] = {"slots": 2, "horizon": 10, "batch": 4, "lr": 1e-3}
 RAINBOW = DQN(
-    **QUICK, capacity=300, samples_per_step=0.25, warm_up=60, n_step=3, prioritized=True, epsilon=1.0, net=Net(**NET)
+    **QUICK,
+    capacity=300,
+    samples_per_step=0.25,
+    warm_up=60,
+    n_step=3,
+    sampling="prioritized",
+    epsilon=1.0,
+    net=Net(**NET),
 )
 ELITE = VTrace(
     **QUICK, fill_in=8, net=Net(**NET, lstm=6),
-    replay=Parts(
-        queue=QueueKeys(share=0.5), uniform=UniformKeys(share=0.25, capacity=9),
-        elite=EliteKeys(share=0.25, capacity=8, anneal=90, insertion="elite"),
+    sampling={"queue": 0.5, "uniform": 0.25, "elite": 0.25},
+    replay=RolloutSamplers(
+        uniform=BufferKeys(capacity=9), elite=NearestRollouts(capacity=8, anneal=90, insertion="elite")
     ),
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evorl.replay.uniform import uniform
+from evorl.replay.samplers.uniform import uniform
 
 
 def test_a_minibatch_does_not_depend_on_how_many_are_drawn_at_once() -> None:

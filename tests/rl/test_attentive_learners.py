@@ -17,21 +17,21 @@ from test_off_policy import Drift
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
 from evorl.nets.random_features import RandomFeatures
-from evorl.replay.attentive import AttentiveKeys
-from evorl.replay.parts.core import draw
+from evorl.replay.samplers.nearest import NearestTransitions, draw
+from evorl.replay.samplers.registry import SequenceSamplers
 from evorl.rl.ddpg import DDPG
 from evorl.rl.dqn import DQN
 from evorl.rl.r2d2 import R2D2
 from evorl.rl.replay_learner import Reading
 from evorl.rl.sac import SAC
 from evorl.rl.td3 import TD3
-from evorl.util.errors import BadRequest
 from evorl.util.seed import generator, key
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
-ATTENTIVE: dict[str, Any] = {"sampling": "attentive", "attentive": AttentiveKeys(candidates=3.0, anneal=200)}
-CORE: dict[str, Any] = {"net": Net(hidden=(8,), lstm=4), "length": 3, "prioritized": False}
+OPTIONS = SequenceSamplers(attentive=NearestTransitions(candidates=3.0, anneal=200))
+ATTENTIVE: dict[str, Any] = {"sampling": "attentive", "replay": OPTIONS}
+CORE: dict[str, Any] = {"net": Net(hidden=(8,), lstm=4), "length": 3}
 LEARNERS = {
     "td3": (Drift, TD3(**BOXED, **ATTENTIVE)),
     "sac": (Drift, SAC(**BOXED | {"net": Net(hidden=(8,), std="state")}, **ATTENTIVE)),
@@ -102,10 +102,3 @@ def test_pictures_are_compared_by_random_features_that_never_change() -> None:
     assert (first[:, -2:] == 0).all() and first.shape[1] > 60
     distance = torch.cdist(first, first)[0]
     assert int(distance[1:].argmin()) == 3, distance  # the picture that differs in a corner only
-
-
-@pytest.mark.parametrize("make", [lambda: DQN(**DISCRETE, **ATTENTIVE, prioritized=True), lambda: R2D2(**ATTENTIVE)])
-def test_priorities_and_attention_do_not_go_together(make: Any) -> None:
-    with pytest.raises(BadRequest) as caught:
-        make()
-    assert caught.value.key == "sampling"

@@ -25,8 +25,7 @@ from evorl.training.train import Run
 SMALL = ("record.tensorboard=false", "rl.net.hidden=[16]", "rl.horizon=8", "rl.lr=1e-3")
 ROLLOUTS = ("rl=vtrace", "rl.slots=6", "rl.batch=12", "rl.fill_in=12", "rl.asynchronous=false", "rl.threads=1")
 TRANSITIONS = ("rl.batch=10", "rl.samples_per_step=2", "rl.warm_up=20", "rl.slots=2")
-PARTS = ("rl.replay.queue.share=0.5", "rl.replay.uniform.share=0", "rl.replay.elite.share=0.25",
-         "rl.replay.prioritized.share=0.25")  # fmt: skip
+PARTS = ("rl.sampling={queue:0.5,uniform:0,elite:0.25,prioritized:0.25}",)
 CASES = {
     # 6 slots x 8 decisions in minibatches of 16, which neither 3 nor 5 divide; 2 slots at once with an LSTM
     "ppo": (*WORLDS["cartpole"], "rl=ppo", "rl.slots=6", "rl.minibatch=16", "rl.passes=2"),
@@ -39,7 +38,7 @@ CASES = {
                    "rl.clone_value=0.1", "rl.kl_mask=0.5", "rl.kl_mask_to=behaviour", "rl.rho_bar=1.01"),
     "impact": (*WORLDS["cartpole"], "rl=impact", "rl.slots=6", "rl.batch=6", "rl.asynchronous=false", "rl.threads=1",
                "rl.target_every=2"),
-    "dqn": ("mdp=cartpole", "rl=dqn", *TRANSITIONS, "rl.prioritized=true", "rl.noisy=true", "rl.target_every=3"),
+    "dqn": ("mdp=cartpole", "rl=dqn", *TRANSITIONS, "rl.sampling=prioritized", "rl.noisy=true", "rl.target_every=3"),
     "r2d2": ("mdp=cartpole", "rl=r2d2", *TRANSITIONS, *LSTM, "rl.length=4", "rl.burn_in=2", "rl.target_every=3"),
     "td3": ("mdp=pendulum", "rl=td3", *TRANSITIONS),
     "sac": ("mdp=pendulum", "rl=sac", *TRANSITIONS, "rl.normalize_inputs=true"),

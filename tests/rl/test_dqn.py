@@ -19,6 +19,8 @@ from evorl.nets.action_values import noise_size, perturbed
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
 from evorl.nets.trees import unbound
+from evorl.replay.samplers.prioritized import PrioritizedKeys
+from evorl.replay.samplers.registry import WeightedSamplers
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
@@ -29,12 +31,18 @@ from evorl.util.seed import generator
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
+
+
+def priorities(**keys: Any) -> WeightedSamplers:
+    return WeightedSamplers(prioritized=PrioritizedKeys(**keys))
+
+
 SMALL: dict[str, Any] = {
     "slots": 3, "horizon": 4, "batch": 8, "samples_per_step": 8.0, "warm_up": 24, "capacity": 500, "lr": 1e-2,
     "net": Net(hidden=(16, 8), activation="relu"), "gamma": {"near": 0.9, "cheap": 0.5}, "target_every": 3,
 }  # fmt: skip
 RAINBOW: dict[str, Any] = {
-    "double": True, "dueling": True, "noisy": True, "n_step": 3, "prioritized": True, "distribution": "c51",
+    "double": True, "dueling": True, "noisy": True, "n_step": 3, "sampling": "prioritized", "distribution": "c51",
     "atoms": 7, "support": (-1.0, 1.0),
 }  # fmt: skip
 
@@ -196,7 +204,7 @@ CASES: dict[str, dict[str, Any]] = {
     "polyak": {"tau": 0.1, "target_every": 1, "max_grad_norm": 0.05},
     "dueling": {"dueling": True, "huber": 0.1},
     "n-step": {"n_step": 3},
-    "prioritised": {"prioritized": True, "alpha": 1.0, "beta": 0.7},
+    "prioritised": {"sampling": "prioritized", "replay": priorities(alpha=1.0, beta=0.7)},
     "c51": {"distribution": "c51", "atoms": 7, "support": (-1.0, 1.0)},
     "quantiles": {"distribution": "qr", "atoms": 5, "huber": 0.2},
     "noisy": {"noisy": True, "double": True},
@@ -214,7 +222,7 @@ def check_steps(name: str) -> None:
         minibatch = next(unbound(learner.minibatches(everything(learner), number, 1)))
         found = learner.gradient_step(number, noise, minibatch)
         errors = slow.step(number, noise, rows_of(learner, minibatch))
-        if learner.hyper.prioritized:
+        if learner.sampler.weighs:
             np.testing.assert_allclose(found["error"], errors, rtol=1e-3, atol=1e-5)
     state = learner.state_dict()
     for fast, expected in ((state["policy"], slow.network), (state["policy_target"], slow.target)):
@@ -349,13 +357,14 @@ def test_a_minibatch_holds_what_was_played_and_the_masks_that_followed() -> None
 
 
 def test_priorities_follow_the_errors_of_the_steps_they_drew() -> None:
-    learner, actor = collected(DQN(**SMALL | {"prioritized": True, "alpha": 1.0, "samples_per_step": 4.0}), 3)
+    more = {"sampling": "prioritized", "replay": priorities(alpha=1.0), "samples_per_step": 4.0}
+    learner, actor = collected(DQN(**SMALL | more), 3)
     seen: list[tuple[Any, Any]] = []
     usual = learner.gradient_step
 
     def noted(number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         found = usual(number, noise, columns)
-        seen.append((learner.drawn.numbers, found["error"].numpy()))
+        seen.append((learner.drawn, found["error"].numpy()))
         return found
 
     learner.gradient_step = noted
@@ -367,7 +376,7 @@ def test_priorities_follow_the_errors_of_the_steps_they_drew() -> None:
         for row, (_, error) in zip(numbers.tolist(), seen, strict=True)
         for n, e in zip(row, error, strict=True)
     }
-    p = learner.priorities
+    p = learner.sampler.priorities
     for number, error in last.items():
         assert p.tree[p.leaves + number % p.rows] == pytest.approx(error)
     assert (p.low, p.high) == (0, learner.replay.count)

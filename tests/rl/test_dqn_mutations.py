@@ -10,7 +10,7 @@ from mutating import check_mutation
 
 from evorl.nets import action_values
 from evorl.ops import value_distributions
-from evorl.replay.prioritized import Priorities
+from evorl.replay.samplers.prioritized import Priorities
 from evorl.rl import dqn, replay_learner
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,16 @@ from evorl.mdp.core import Box
 from evorl.nets.policy import Net
 from evorl.ops.returns import gae
 from evorl.record.metrics import check
-from evorl.replay.mixture import Parts
-from evorl.replay.parts.circular import CircularKeys
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.prioritized import PrioritizedKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.circular import CircularKeys
+from evorl.replay.samplers.nearest import NearestRollouts
+from evorl.replay.samplers.prioritized import PrioritizedRollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.rl.impact import Impact
 from evorl.rl.rollout_replay import LossInputs, rollouts
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
-NONE: dict[str, Any] = {"queue": QueueKeys(share=0), "uniform": UniformKeys(share=0)}
-BUFFER = Parts(**NONE, circular=CircularKeys(share=1, batches=2, passes=3))
+BUFFER = RolloutSamplers(circular=CircularKeys(batches=2, passes=3))
 QUICK: dict[str, Any] = {**SMALL, "fill_in": 0, "lr": 3e-2}
 CLIPS: dict[str, Any] = {"rho_bar": 1.1, "c_bar": 0.9, "clip": 0.05, "worker_clip": 1.05, "lam": 0.8}
 
@@ -119,7 +115,10 @@ class ImpactOracle(Oracle):
         return found
 
 
-WEIGHED = replace(BUFFER, circular=CircularKeys(share=0.5), prioritized=PrioritizedKeys(share=0.5, capacity=20))
+WEIGHED: dict[str, Any] = {
+    "sampling": {"circular": 0.5, "prioritized": 0.5},
+    "replay": RolloutSamplers(prioritized=PrioritizedRollouts(capacity=20)),
+}
 CASES: dict[str, tuple[Impact, Any]] = {
     "plain": (Impact(**QUICK, replay=BUFFER), Chain),
     "each clip": (Impact(**QUICK, **CLIPS, replay=BUFFER, entropy_coef=0.1), Wandering),
@@ -127,7 +126,7 @@ CASES: dict[str, tuple[Impact, Any]] = {
     "per reward": (Impact(**QUICK, gamma={"b": 0.5, "a": 0.9}, critic_coef=0.3, target_every=1), Wandering),
     "box": (Impact(**QUICK, **CLIPS, target_every=5), Pushing),
     "lstm": (Impact(**{**QUICK, "net": Net(hidden=(6,), lstm=5)}, **CLIPS), Wandering),
-    "prioritized": (Impact(**QUICK, **CLIPS, replay=WEIGHED), Wandering),
+    "prioritized": (Impact(**QUICK, **CLIPS, **WEIGHED), Wandering),
 }
 
 
@@ -193,8 +192,9 @@ def test_the_target_stands_still_until_it_is_due() -> None:
 
 
 def test_states_go_on_exactly() -> None:
-    parts = replace(BUFFER, circular=CircularKeys(share=0.5), elite=EliteKeys(share=0.5, capacity=10))
-    hyper = Impact(**QUICK, replay=parts, normalize_inputs=True, target_every=7)
+    options = RolloutSamplers(elite=NearestRollouts(capacity=10))
+    halves = {"circular": 0.5, "elite": 0.5}
+    hyper = Impact(**QUICK, sampling=halves, replay=options, normalize_inputs=True, target_every=7)
     learner, actor = playing(hyper, Wandering)
     for iteration in range(5):
         advance(learner, actor, iteration)

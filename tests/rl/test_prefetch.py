@@ -12,19 +12,18 @@ from mutating import check_mutation
 from rl_toys import Games, Wandering, episodes
 
 from evorl.nets.policy import Net
-from evorl.replay.mixture import Mixture, Parts
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.mixture import Mixture
+from evorl.replay.samplers.nearest import NearestRollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.rl.actor import Actor
 from evorl.rl.rollout_replay import RolloutLearner
 from evorl.rl.vtrace import VTrace
 
 
 def learner(lag: int) -> Any:
-    elite = EliteKeys(share=0.5, capacity=24, candidates=3.0, lag=lag)
-    parts = Parts(queue=QueueKeys(share=0.5), uniform=UniformKeys(share=0), elite=elite)
-    hyper = VTrace(slots=8, horizon=5, batch=16, fill_in=24, net=Net(hidden=(8,)), replay=parts)
+    options = RolloutSamplers(elite=NearestRollouts(capacity=24, candidates=3.0, lag=lag))
+    more: dict[str, Any] = {"sampling": {"queue": 0.5, "elite": 0.5}, "replay": options}
+    hyper = VTrace(slots=8, horizon=5, batch=16, fill_in=24, net=Net(hidden=(8,)), **more)
     return hyper.learner(Wandering.spec, 3, torch.device("cpu"))
 
 

@@ -19,6 +19,8 @@ from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
 from evorl.nets.trees import mapped, unbound
 from evorl.ops.adam import Adam
+from evorl.replay.samplers.prioritized import PrioritizedSequences
+from evorl.replay.samplers.registry import SequenceSamplers
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
@@ -155,7 +157,8 @@ class SlowR2D2(SlowDQN):
         self.adam.step()
         if (number + 1) % self.h.target_every == 0:
             self.target = {name: x.detach().clone() for name, x in self.network.items()}
-        return [self.h.eta * max(e) + (1 - self.h.eta) * sum(e) / len(e) for _, e in found]
+        eta = self.h.replay.prioritized.eta
+        return [eta * max(e) + (1 - eta) * sum(e) / len(e) for _, e in found]
 
 
 def in_double(learner: Any) -> Any:
@@ -170,7 +173,7 @@ def in_double(learner: Any) -> Any:
 
 CASES: dict[str, dict[str, Any]] = {
     "paper": {},
-    "plain": {"double": False, "dueling": False, "prioritized": False, "rescale": False, "n_step": 1},
+    "plain": {"double": False, "dueling": False, "sampling": "uniform", "rescale": False, "n_step": 1},
     "no burn-in": {"burn_in": 0},
     "a prefix that the ring cuts": {"capacity": 60, "burn_in": 6},
     "long": {"length": 9, "burn_in": 9, "n_step": 2},
@@ -185,7 +188,7 @@ def check_steps(name: str) -> None:
     for number in range(4):
         noise = learner.draw_noise(number, 1)[0].double()
         minibatch = next(unbound(learner.minibatches(everything(learner), number, 1)))
-        weights = minibatch.weight[0].tolist() if learner.hyper.prioritized else [1.0] * 8
+        weights = minibatch.weight[0].tolist() if learner.sampler.weighs else [1.0] * 8
         minibatch = mapped(lambda x: x.double() if x.is_floating_point() else x, minibatch)
         error = learner.gradient_step(number, noise, minibatch).get("error")
         slow_error = slow.learn(number, noise, learner.near[:, 0].tolist(), weights)
@@ -234,20 +237,21 @@ def test_the_state_that_acting_had_is_stored() -> None:
 
 
 def check_priorities() -> None:
-    learner, actor = collected(R2D2(**SMALL | {"alpha": 1.0, "length": 5, "samples_per_step": 3.5}), 9)
-    before = learner.priorities.tree.copy()
+    options = SequenceSamplers(prioritized=PrioritizedSequences(alpha=1.0))
+    learner, actor = collected(R2D2(**SMALL | {"replay": options, "length": 5, "samples_per_step": 3.5}), 9)
+    before = learner.sampler.priorities.tree.copy()
     seen: list[Any] = []
     usual = learner.gradient_step
 
     def noted(number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         found = usual(number, noise, columns)
-        seen.append((learner.drawn.numbers[0].tolist(), found["error"].tolist()))
+        seen.append((learner.drawn[0].tolist(), found["error"].tolist()))
         return found
 
     learner.gradient_step = noted
     advance(learner, actor, 9)
     assert len(seen) == 1
-    p, replay, length = learner.priorities, learner.replay, learner.replay.count
+    p, replay, length = learner.sampler.priorities, learner.replay, learner.replay.count
     told: dict[int, float] = {}
     for number, error in zip(*seen[0], strict=True):
         told[number] = error + 1e-6
@@ -295,7 +299,8 @@ def test_a_network_without_a_core_does_not_remember_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"capacity": 60}, {"normalize_inputs": True, "prioritized": False}, {"noisy": True, "distribution": "qr"}],
+    "more",
+    [{"capacity": 60}, {"normalize_inputs": True, "sampling": "uniform"}, {"noisy": True, "distribution": "qr"}],
     ids=["", "normalised", "noisy quantiles"],
 )  # fmt: skip
 def test_it_goes_on_to_the_bit(more: dict[str, Any]) -> None:

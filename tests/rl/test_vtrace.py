@@ -16,13 +16,12 @@ from torch_optimizers import optimizer_of
 from evorl.mdp.core import Box, Discrete, Input, heads
 from evorl.nets.policy import Net, Policy
 from evorl.record.metrics import check
-from evorl.replay.mixture import Parts
-from evorl.replay.parts.attentive import AttentiveKeys
-from evorl.replay.parts.circular import CircularKeys
-from evorl.replay.parts.elite import EliteKeys
-from evorl.replay.parts.prioritized import PrioritizedKeys
-from evorl.replay.parts.queue import QueueKeys
-from evorl.replay.parts.uniform import UniformKeys
+from evorl.replay.samplers.attentive import AttentiveRollouts
+from evorl.replay.samplers.circular import CircularKeys
+from evorl.replay.samplers.core import BufferKeys
+from evorl.replay.samplers.nearest import NearestRollouts
+from evorl.replay.samplers.prioritized import PrioritizedRollouts
+from evorl.replay.samplers.registry import RolloutSamplers
 from evorl.rl.actor import Actor
 from evorl.rl.rollout_replay import rollouts
 from evorl.rl.vtrace import VTrace
@@ -33,13 +32,18 @@ from evorl.util.seed import generator
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"slots": 4, "horizon": 6, "batch": 4, "fill_in": 8, "net": Net(hidden=(8, 6)), "lr": 1e-2}
-PRIORITIZED = Parts(
-    uniform=UniformKeys(share=0.25), prioritized=PrioritizedKeys(share=0.25, capacity=20), queue=QueueKeys(share=0.5)
-)
-CIRCULAR = Parts(
-    queue=QueueKeys(share=0), circular=CircularKeys(share=0.5, batches=2, passes=2), uniform=UniformKeys(share=0.5)
-)
-ELITE = Parts(uniform=UniformKeys(share=0), elite=EliteKeys(share=0.5, capacity=10, insertion="elite"))
+PRIORITIZED: dict[str, Any] = {
+    "sampling": {"queue": 0.5, "uniform": 0.25, "prioritized": 0.25},
+    "replay": RolloutSamplers(prioritized=PrioritizedRollouts(capacity=20)),
+}
+CIRCULAR: dict[str, Any] = {
+    "sampling": {"circular": 0.5, "uniform": 0.5},
+    "replay": RolloutSamplers(circular=CircularKeys(batches=2, passes=2)),
+}
+ELITE: dict[str, Any] = {
+    "sampling": {"queue": 0.5, "elite": 0.5},
+    "replay": RolloutSamplers(elite=NearestRollouts(capacity=10, insertion="elite")),
+}
 
 
 def playing(hyper: Any, game: Any, seed: int = 3) -> tuple[Any, Actor]:
@@ -187,14 +191,14 @@ CASES: dict[str, tuple[VTrace, Any]] = {
     "rmsprop": (VTrace(**SMALL, **EVERY, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), Chain),
     "rmsprop_tf": (VTrace(**SMALL, **EVERY, optimizer="rmsprop_tf", rmsprop_epsilon=1e-3, rmsprop_decay=0.9), Chain),
     "cloning": (VTrace(**SMALL, **EVERY, **CLEAR), Wandering),
-    "cloning, circular": (VTrace(**SMALL, **CLEAR, replay=CIRCULAR), Wandering),
+    "cloning, circular": (VTrace(**SMALL, **CLEAR, **CIRCULAR), Wandering),
     "cloning, box": (VTrace(**SMALL, **EVERY, **CLEAR), Pushing),
     "the platform's cloning": (VTrace(**SMALL, **EVERY, **PLATFORM, reduction="sum"), Chain),
     "mask": (VTrace(**SMALL, **{**EVERY, "rho_bar": 0.95}, **CLEAR, kl_mask=0.001), Chain),
     "mask, heads": (VTrace(**SMALL, **PLATFORM, kl_mask=0.01, kl_mask_to="behaviour"), Wandering),
     "no correction": (VTrace(**SMALL, correction="none"), Chain),
     "lstm": (VTrace(**{**SMALL, "net": Net(hidden=(6,), lstm=5)}, **EVERY), Wandering),
-    "prioritized": (VTrace(**SMALL, **EVERY, **CLEAR, replay=PRIORITIZED), Wandering),
+    "prioritized": (VTrace(**SMALL, **EVERY, **CLEAR, **PRIORITIZED), Wandering),
     "state deviation": (VTrace(**{**SMALL, "net": Net(hidden=(6,), std="state")}, **CLEAR), Pushing),
 }  # fmt: skip
 
@@ -238,7 +242,7 @@ def test_gradient_steps_equal_the_oracle(case: str) -> None:
 @pytest.mark.parametrize("game", [Wandering, Pushing, Scripted])
 def test_the_stored_policy_is_the_one_that_acted(game: Any, lstm: int) -> None:
     """The present network, which has not changed since, gives the same log-probabilities, values and features."""
-    hyper = VTrace(**{**SMALL, "net": Net(hidden=(8, 6), lstm=lstm)}, replay=ELITE)
+    hyper = VTrace(**{**SMALL, "net": Net(hidden=(8, 6), lstm=lstm)}, **ELITE)
     learner, actor = playing(hyper, game)
     actor.collect(0)
     rows = rollouts(actor.batch)
@@ -251,7 +255,7 @@ def test_the_stored_policy_is_the_one_that_acted(game: Any, lstm: int) -> None:
 
 
 def test_features_of_a_projection_are_fixed_and_random() -> None:
-    hyper = VTrace(**SMALL, replay=ELITE, projection=3)
+    hyper = VTrace(**SMALL, **ELITE, projection=3)
     learner, actor = playing(hyper, Chain)
     actor.collect(0)
     rows = rollouts(actor.batch)
@@ -270,8 +274,8 @@ def test_other_learners_batches_hold_no_policy() -> None:
 def test_bytes_of_a_rollout_are_those_of_the_page() -> None:
     """Of CartPole's shapes: four numbers seen, two actions."""
     spec = replace(Chain.spec, inputs=(Input("state", (4,)),))
-    for parts, wanted in ((Parts(), 1021), (ELITE, 1021 + 5120)):
-        learner = VTrace(slots=8, replay=parts).learner(spec, 0, CPU)
+    for replay, wanted in (({}, 1021), (ELITE, 1021 + 5120)):
+        learner = VTrace(slots=8, **replay).learner(spec, 0, CPU)
         (part,) = [one for name, one in learner.replay.parts.items() if name != "queue"]
         assert part.rollouts.bytes_each == wanted
 
@@ -280,11 +284,9 @@ def test_bytes_of_a_rollout_are_those_of_the_page() -> None:
 
 
 def test_states_go_on_exactly() -> None:
-    attentive = Parts(
-        queue=QueueKeys(share=0.25), uniform=UniformKeys(share=0.25), elite=replace(ELITE.elite, share=0.25),
-        attentive=AttentiveKeys(share=0.25, capacity=9),
-    )  # fmt: skip
-    hyper = VTrace(**SMALL, replay=attentive, normalize_inputs=True)
+    options = replace(ELITE["replay"], attentive=AttentiveRollouts(capacity=9))
+    quarters = dict.fromkeys(("queue", "uniform", "elite", "attentive"), 0.25)
+    hyper = VTrace(**SMALL, sampling=quarters, replay=options, normalize_inputs=True)
     learner, actor = playing(hyper, Wandering)
     for iteration in range(5):
         advance(learner, actor, iteration)
@@ -299,7 +301,7 @@ def test_states_go_on_exactly() -> None:
 @pytest.mark.parametrize(
     ("words", "key", "line"),
     [
-        ({"batch": 5}, "replay.queue.share", "0.5 of 5 rollouts in a minibatch is 2.5"),
+        ({"batch": 5}, "sampling.queue", "0.5 of 5 rollouts in a minibatch is 2.5"),
         ({"slots": 4000}, "replay.uniform.capacity", "must be at least 4000: 4000 rollouts arrive at once"),
     ],
 )
@@ -319,18 +321,19 @@ def test_a_mask_by_the_implied_policy_needs_one_discrete_action() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("game", "net", "parts", "reached"),
+    ("game", "net", "replayed", "reached"),
     [
-        (Chain, Net(hidden=(16,)), Parts(), 9.0),
-        (Chain, Net(hidden=(16,)), ELITE, 9.0),
-        (Memory, Net(hidden=(16,), lstm=16), Parts(), 0.9),
+        (Chain, Net(hidden=(16,)), "uniform", 9.0),
+        (Chain, Net(hidden=(16,)), "elite", 9.0),
+        (Memory, Net(hidden=(16,), lstm=16), "uniform", 0.9),
     ],
     ids=["chain", "chain, elite", "memory"],
 )
-def test_it_learns(game: Any, net: Net, parts: Parts, reached: float) -> None:
-    lr, small = Anneal(start=1e-2, end=1e-3, steps=200, power=2), {"capacity": 100}
-    parts = replace(parts, elite=replace(parts.elite, **small), uniform=replace(parts.uniform, **small))
-    hyper = VTrace(slots=16, horizon=10, batch=32, fill_in=32, lr=lr, net=net, entropy_coef=0.05, replay=parts)
+def test_it_learns(game: Any, net: Net, replayed: str, reached: float) -> None:
+    sampling: Any = {"queue": 0.5, replayed: 0.5}
+    options = RolloutSamplers(elite=NearestRollouts(capacity=100, insertion="elite"), uniform=BufferKeys(capacity=100))
+    more: dict[str, Any] = {"lr": Anneal(start=1e-2, end=1e-3, steps=200, power=2), "net": net, "replay": options}
+    hyper = VTrace(slots=16, horizon=10, batch=32, fill_in=32, entropy_coef=0.05, sampling=sampling, **more)
     learner, actor = playing(hyper, game)
     returns: list[float] = []
     for iteration in range(150):
@@ -343,7 +346,7 @@ def test_it_learns(game: Any, net: Net, parts: Parts, reached: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 1 - 1e-7])
 def test_cloning_needs_replayed_rollouts(share: float) -> None:
     """Else it would be without effect. Shares may miss 1 by rounding."""
-    parts = Parts(queue=QueueKeys(share=share), uniform=UniformKeys(share=0.0))
-    VTrace(**SMALL, replay=parts, clone_policy=0.1, clone_on="all").learner(Chain.spec, 0, CPU)
+    sampling: Any = {"queue": share}
+    VTrace(**SMALL, sampling=sampling, clone_policy=0.1, clone_on="all").learner(Chain.spec, 0, CPU)
     with pytest.raises(BadRequest, match=r"^rl\.clone_on: "):
-        VTrace(**SMALL, replay=parts, clone_policy=0.1).learner(Chain.spec, 0, CPU)
+        VTrace(**SMALL, sampling=sampling, clone_policy=0.1).learner(Chain.spec, 0, CPU)

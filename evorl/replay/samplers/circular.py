@@ -12,32 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.replay.parts.core import Encode
-from evorl.replay.parts.queue import Queue, QueueKeys
-from evorl.replay.rollouts import Columns, Numbers
-from evorl.util.types import Count, Fraction, StateDict
+from evorl.replay.rollouts import Numbers
+from evorl.replay.samplers.core import Memory
+from evorl.replay.samplers.queue import Queue, QueueKeys
+from evorl.util.types import Count, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
 class CircularKeys(QueueKeys):
-    share: Fraction = 0.0
-    """Share of each minibatch; 0 leaves the part out."""
     batches: Count = 4
     """Batches in the buffer, the paper's N."""
     passes: Count = 2
     """Gradient steps on each batch, the paper's K."""
 
-    def part(self, size: int, fragment: int, like: Columns) -> Circular:
-        return Circular(self, size, self.capacity or fragment + size, like)
+    def rows(self, size: int, fragment: int) -> int:
+        return self.batches * size + super().rows(size, fragment)
 
 
 class Circular(Queue):
+    """Each new rollout several times, in a buffer that a gradient step goes one batch further in (IMPACT)."""
+
     name = "circular"
 
-    def __init__(self, keys: CircularKeys, size: int, room: int, like: Columns) -> None:
-        """``size``: rollouts of a batch. ``room``: those that may wait."""
-        super().__init__(keys.batches * size + room, like)
-        self.room, self.passes = room, keys.passes
+    def __init__(self, keys: CircularKeys, rows: int, size: int) -> None:
+        super().__init__(keys, rows, size)
+        self.room, self.passes = rows - keys.batches * size, keys.passes
         self.entries = np.full(keys.batches * size, -1)  # numbers of the rollouts in the buffer
         self.left = np.zeros(keys.batches * size, np.int64)  # gradient steps on them still to come
         self.next = 0  # entry that the next batch begins at
@@ -48,8 +47,11 @@ class Circular(Queue):
     def ready(self, size: int) -> bool:
         return self.waiting >= int(self._spent(self._batch(size)).sum())
 
-    def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
-        """Give the next batch, of rollouts that wait where its own are spent. Raises ValueError if too few wait."""
+    def draw(self, memory: Memory, key: int, steps: range, size: int) -> Numbers:
+        """Give the next batches, of rollouts that wait where their own are spent. Raises ValueError if too few wait."""
+        return np.stack([self._next_batch(size) for _ in steps])
+
+    def _next_batch(self, size: int) -> Numbers:
         batch = self._batch(size)
         spent = batch[self._spent(batch)]
         numbers = self._take(len(spent))
@@ -57,7 +59,7 @@ class Circular(Queue):
         self.entries[spent] = numbers
         self.left[batch] -= 1
         self.next = (self.next + size) % len(self.entries)
-        return self.sampled(self.entries[batch] % self.capacity)
+        return self.entries[batch]
 
     def _batch(self, size: int) -> Numbers:
         """The next entries [size]."""
@@ -65,7 +67,7 @@ class Circular(Queue):
 
     def _spent(self, batch: Numbers) -> NDArray[np.bool_]:
         """Which of these entries need another rollout; also those whose rollout has left the ring."""
-        spent: NDArray[np.bool_] = (self.left[batch] == 0) | (self.entries[batch] < self.count - self.held)
+        spent: NDArray[np.bool_] = (self.left[batch] == 0) | (self.entries[batch] < self.count - self.rows)
         return spent
 
     def state_dict(self) -> StateDict:
@@ -74,5 +76,5 @@ class Circular(Queue):
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        if self.count and len(state["entries"]) == len(self.entries):
+        if len(state["entries"]) == len(self.entries):
             self.entries[:], self.left[:], self.next = state["entries"], state["left"], state["next"]

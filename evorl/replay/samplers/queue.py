@@ -6,28 +6,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.replay.parts.core import Encode, Part, PartKeys
-from evorl.replay.rollouts import Columns, Numbers
-from evorl.util.types import Count, Fraction, StateDict
+from evorl.replay.rollouts import Numbers
+from evorl.replay.samplers.core import Memory, RolloutKeys, Sampler
+from evorl.util.types import Count, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueKeys(PartKeys):
-    share: Fraction = 0.5
-    """Share of each minibatch: new rollouts, each learned from once; 0 leaves the part out."""
+class QueueKeys(RolloutKeys):
     capacity: Count | None = None
     """Rollouts that may wait; null: a fragment and what a gradient step takes. The oldest ones leave a full queue."""
 
-    def part(self, size: int, fragment: int, like: Columns) -> Queue:
-        return Queue(self.capacity or fragment + size, like)
+    def rows(self, size: int, fragment: int) -> int:
+        return self.capacity or fragment + size
 
 
-class Queue(Part):
+class Queue(Sampler):
+    """Each new rollout once, in the order of arrival."""
+
     name = "queue"
 
-    def __init__(self, capacity: int, like: Columns) -> None:
-        super().__init__(capacity, like)
-        self.room = capacity  # rollouts that may wait
+    def __init__(self, keys: QueueKeys, rows: int, size: int) -> None:
+        self.rows = self.room = rows  # rollouts that may wait
+        self.count = 0  # rollouts that arrived so far
         self.taken = 0  # number of the oldest rollout that waits
         self.dropped = 0  # rollouts that nobody learned from
 
@@ -35,8 +35,8 @@ class Queue(Part):
     def waiting(self) -> int:
         return self.count - self.taken
 
-    def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
-        super().insert(rollouts, step, key, encode)
+    def arrived(self, memory: Memory, places: Numbers) -> None:
+        self.count = memory.count
         late = max(self.waiting - self.room, 0)
         self.taken, self.dropped = self.taken + late, self.dropped + late
 
@@ -44,9 +44,9 @@ class Queue(Part):
         """Whether so many rollouts may be sampled now."""
         return self.waiting >= size
 
-    def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
+    def draw(self, memory: Memory, key: int, steps: range, size: int) -> Numbers:
         """Take the oldest rollouts out. Raises ValueError if fewer wait."""
-        return self.sampled(self._take(size) % self.capacity)
+        return self._take(len(steps) * size).reshape(len(steps), size)
 
     def _take(self, size: int) -> Numbers:
         """The numbers of the oldest rollouts that wait, which do not wait any more."""
@@ -56,13 +56,10 @@ class Queue(Part):
         return self.taken - size + np.arange(size)
 
     def metrics(self, step: int) -> dict[str, float]:
-        own = {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
-        return {**super().metrics(step), **own}
+        return {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "taken": self.taken, "dropped": self.dropped}
+        return {"taken": self.taken, "dropped": self.dropped}
 
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        if self.count:
-            self.taken, self.dropped = state["taken"], state["dropped"]
+        self.count, self.taken, self.dropped = state["count"], state["taken"], state["dropped"]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from evorl.replay.rollouts import Numbers
+from evorl.replay.samplers.core import Memory, Sampler
 from evorl.util import seed as seeds
 
 
-def uniform(key: int, first: int, minibatches: int, size: int, low: int, high: int) -> NDArray[np.int64]:
+class Uniform(Sampler):
+    """All alike."""
+
+    name = "uniform"
+
+    def draw(self, memory: Memory, key: int, steps: range, size: int) -> Numbers:
+        return uniform(key, steps.start, len(steps), size, memory.low, memory.low + memory.held)
+
+
+def uniform(key: int, first: int, minibatches: int, size: int, low: int, high: int) -> Numbers:
     """Draw numbers [minibatches, size] evenly from [low, high).
 
     The minibatch of gradient step u depends only on (key, u, size, low, high), however many are drawn at once; steps

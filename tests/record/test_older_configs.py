@@ -1,0 +1,83 @@
+"""Configs of runs that older versions began: what they replayed, under the keys of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness import QUICK, experiment_of, fingerprint, go
+
+from evorl.analysis.runs import read_run
+from evorl.cli.config import experiment_of_run, read_run_config
+from evorl.record.older_configs import with_present_keys
+
+ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
+PRIORITY = {"alpha": 0.6, "beta": 0.4}
+KEPT = Path(__file__).parents[2] / "benchmarks" / "elite_replay" / "results" / "policies"
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (
+            {"sampling": "uniform", "attentive": ATTENTIVE, "prioritized": True, **PRIORITY, "lr": 1.0},
+            {"sampling": "prioritized", "replay": {"attentive": ATTENTIVE, "prioritized": PRIORITY}, "lr": 1.0},
+        ),
+        (
+            {"sampling": "attentive", "attentive": ATTENTIVE, "prioritized": False, **PRIORITY, "eta": 0.9},
+            {"sampling": "attentive", "replay": {"attentive": ATTENTIVE, "prioritized": {**PRIORITY, "eta": 0.9}}},
+        ),
+        (
+            {"sampling": "uniform", "attentive": ATTENTIVE, "alpha": 0.2},  # SAC's temperature
+            {"sampling": "uniform", "replay": {"attentive": ATTENTIVE}, "alpha": 0.2},
+        ),
+        (
+            {"replay": {"queue": {"share": 0.5, "capacity": None}, "elite": {"share": 0.5, "lag": 0}}},
+            {"replay": {"queue": {"capacity": None}, "elite": {"lag": 0}}, "sampling": {"queue": 0.5, "elite": 0.5}},
+        ),
+    ],
+)
+def test_keys_of_older_versions(before: dict[str, Any], now: dict[str, Any]) -> None:
+    assert with_present_keys({"rl": before, "seed": 3}) == {"rl": now, "seed": 3}
+    assert with_present_keys({"rl": now}) == {"rl": now}
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"rl": 3}, {"rl": {"replay": 3}}, {"rl": {"replay": {"queue": 1, "elite": "share"}}}]
+)
+def test_what_is_no_config_stays_as_it_is(odd: dict[str, Any]) -> None:
+    assert with_present_keys(odd) == odd
+
+
+def test_a_policy_that_was_kept_can_be_read() -> None:
+    """Its config is as the version wrote it that trained it."""
+    run = KEPT / "cartpole_uniform_elite_strategy_3"
+    assert "share" in (run / ".hydra" / "config.yaml").read_text()
+    shares = {"queue": 0.5, "uniform": 0.25, "elite": 0.25}
+    rl: Any = experiment_of_run(run).rl
+    assert {name: share for name, share in rl.sampling.items() if share} == shares
+    assert read_run(run).config["rl.sampling.elite"] == 0.25
+
+
+def with_former_keys(run: Path) -> None:
+    """Turn the config of a run of DQN into that of an older version."""
+    config = read_run_config(run, "run")
+    replay, rl = config["rl"].pop("replay"), config["rl"]
+    rl |= {"attentive": replay["attentive"], **replay["prioritized"], "prioritized": rl["sampling"] == "prioritized"}
+    rl["sampling"] = "uniform"
+    (run / ".hydra" / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def test_an_older_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+    words = (*QUICK, "mdp=cartpole", "rl=dqn", "rl.sampling=prioritized", "rl.batch=16", "rl.warm_up=100")
+    words = tuple(word for word in words if not word.startswith(("rl.minibatch", "rl.passes")))
+    whole, older = tmp_path / "whole", tmp_path / "older"
+    for run in (whole, older):
+        assert go(*words, "budget.steps=200", f"hydra.run.dir={run}") == 0
+    with_former_keys(older)
+    for run in (whole, older):
+        assert go(f"resume={run}", "budget.steps=300") == 0
+    assert fingerprint(older) == fingerprint(whole)
+    assert experiment_of_run(older).rl == experiment_of_run(whole).rl == experiment_of(*words).rl
