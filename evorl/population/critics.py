@@ -33,7 +33,7 @@ class Critic:
 class Critics:
     """Critics that learn independently; each takes ``ratio`` gradient steps for each environment step.
 
-    ``ratio`` None lets them take any number; their lag is then that behind one step for each environment step.
+    If ``ratio`` is None they may take any number of steps, and their lag is measured as if it were 1.
     """
 
     def __init__(self, learners: Sequence[AnyLearner], ratio: float | None) -> None:
@@ -51,9 +51,9 @@ class Critics:
         return min(one.gradient_steps for one in self.chains)
 
     def lag(self, steps: int) -> float:
-        """Environment steps, of so many, that the slowest critic has not taken its gradient steps for.
+        """Return how many of ``steps`` environment steps the slowest critic is behind.
 
-        A job is always whole, so a critic may be ahead; then it is 0.
+        A critic may be ahead, because it always finishes a job; then the lag is 0.
         """
         return max(steps - self.gradient_steps / (self.ratio or 1.0), 0.0)
 

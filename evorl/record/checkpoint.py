@@ -87,7 +87,7 @@ def save(
 
 
 def segments_of(run_dir: Path, step: int | None = None) -> Segments:
-    """Return the segments of the checkpoint of a step, for a run that continues from it; None for a new run.
+    """Return the segments that a run writes on: those of the checkpoint of ``step``, or none yet if ``step`` is None.
 
     Segments that a killed process wrote ahead are removed.
     """

@@ -82,7 +82,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Shifted(Episodes):
-    """The keys of the episodes from (``first_slot``, ``first_episode``) on, as those of slot 0 from episode 0 on."""
+    """Keys with shifted numbers: slot 0, episode 0 has the key of slot ``first_slot``, episode ``first_episode``."""
 
     first_slot: int = 0
     first_episode: int = 0
@@ -93,9 +93,9 @@ class Shifted(Episodes):
 
 @dataclass(frozen=True)
 class Grouped(Episodes):
-    """The keys of groups of ``width`` slots: slot s plays those of slot s mod width of its group's purpose.
+    """The keys of groups of ``width`` slots, each with a purpose: slot s of all is slot s mod width of its group.
 
-    Groups of one purpose play the same episodes.
+    Groups of the same purpose play the same episodes.
     """
 
     width: int = 1

@@ -42,9 +42,9 @@ class Shrink:
 
 
 def areas(long: int, short: int) -> Array:
-    """Return the overlaps [s, l] of s equal parts of a line with l parts of it, in units that make them whole.
+    """Return how much of each of l long pixels lies in each of s short ones, [s, l], in units that make them integers.
 
-    ``long`` : ``short`` is l : s in lowest terms. The line of ``long`` pixels repeats this pattern.
+    l : s is ``long`` : ``short`` in lowest terms. A line of ``long`` pixels repeats this pattern.
     """
     divisor = gcd(long, short)
     many, few = long // divisor, short // divisor

@@ -1,11 +1,11 @@
 """What every sampler is: a rule that chooses items of a memory for the minibatches of gradient steps.
 
-An item is a transition, a sequence, which its first transition to learn from stands for, or a rollout. Items are
+An item is a transition, a sequence or a rollout. A sequence is named by its first transition to learn from. Items are
 numbered in the order of arrival. A memory has ``rows``, and item n lies in row n % rows, so a row names the item in it
 as its number does.
 
 To write a sampler: subclass `Sampler`, give it a dataclass of keys, add it to `evorl.replay.samplers.registry`, and
-call `evorl.replay.samplers.conformance.check` in its test.
+call `check_transitions` or `check_rollouts` of `evorl.replay.samplers.conformance` in its test.
 
 Letters in shapes: N items, T decisions of an item (1 of a transition), F numbers of a feature vector.
 """
@@ -98,9 +98,9 @@ class Sampler(ABC):
         return False
 
     def prefetch(self, memory: Memory, key: int, step: int, size: int) -> None:
-        """Do ahead what `draw` will need at gradient step ``step``, by the network before step ``step - 1``.
+        """Compute what `draw` will need at gradient step ``step``, while step ``step - 1`` runs in another thread.
 
-        It runs beside that step, in another thread, where the sampler `prefetches`.
+        It uses the network as it was before step ``step - 1``. Called only if the sampler `prefetches`.
         """
         return
 
