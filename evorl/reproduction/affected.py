@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,7 @@ def changed(since: str) -> list[str]:
 
 def affects(files: Sequence[str], sweep: Sweep) -> bool:
     """Whether a change of these files could affect the runs of a sweep, which differ in their seeds alone."""
-    words = first_job(sweep.words)
-    composed = {f"conf/{name}.yaml" for name in config.files_of_words(words)}
-    modules = _modules(config.experiment_of_words(words))
+    composed, modules = _needs(tuple(first_job(sweep.words)))
     return any(
         file == "pyproject.toml"
         or file in composed
@@ -44,6 +43,13 @@ def affects(files: Sequence[str], sweep: Sweep) -> bool:
         or (file.endswith(".py") and ".".join(Path(file).with_suffix("").parts).removesuffix(".__init__") in modules)
         for file in files
     )
+
+
+@cache
+def _needs(words: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """The config files that a job composes, and the modules of evorl that it imports."""
+    composed = {f"conf/{name}.yaml" for name in config.files_of_words(words)}
+    return frozenset(composed), frozenset(_modules(config.experiment_of_words(words)))
 
 
 def _modules(made: Experiment) -> set[str]:
