@@ -42,6 +42,8 @@ from evorl.population.loop import Population
 from evorl.record import checkpoint
 from evorl.record.core import Record
 from evorl.record.terminal import Terminal
+from evorl.replay.samplers.prioritized import PrioritizedKeys
+from evorl.replay.samplers.registry import WeightedSamplers
 from evorl.rl import network_learner
 from evorl.rl.core import NotFinite
 from evorl.rl.dqn import DQN
@@ -132,7 +134,8 @@ SHARED: dict[str, Any] = {
 MEMORY: dict[str, Any] = {
     "batch": 8, "samples_per_step": 2, "warm_up": 16, "warm_up_actions": "policy", "n_step": 2, "tau": 0.1,
 }  # fmt: skip
-NOT_SEARCHED = {"asynchronous", "max_lag", "correction", "rounds", *(key.removeprefix("rl.") for key in genes.FIXED)}
+NOT_SEARCHED = {"asynchronous", "max_lag", "correction", "rounds", "replay"}
+NOT_SEARCHED |= {key.removeprefix("rl.") for key in genes.FIXED}
 """Keys that are the same for all individuals, or that change how a run samples and not what a step does."""
 REPLAYED: Any = {"horizon": 16, "batch": 16, "warm_up": 8, "samples_per_step": 4}
 ROLLOUTS: Any = VTrace(
@@ -165,7 +168,7 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     }),
     "dqn": (DQN(**REPLAYED, net=Net(hidden=(8,)), target_every=2), CPU.mdp, SHARED | MEMORY | {
         "epsilon": 0.2, "epsilon_spread": 2.0, "target_every": 3, "huber": 0.5, "double": True, "noisy_std": 0.1,
-        "alpha": 0.4, "beta": 0.2,
+        "replay": WeightedSamplers(prioritized=PrioritizedKeys(alpha=0.4, beta=0.2)),
     }),
 }  # fmt: skip
 """For each learner: settings, a world, and another value for each key that may be a gene."""
