@@ -68,9 +68,10 @@ def mapped(function: Callable[[Any], Any], tree: T) -> T:
     """The tree with the function of each of its tensors."""
     x: Any = tree
     made: Any = None
+    kind: Any = type(x)
     if isinstance(x, tuple):
         parts = [mapped(function, part) for part in x]
-        made = tuple(parts) if type(x) is tuple else x._make(parts)  # type: ignore[attr-defined]
+        made = tuple(parts) if kind is tuple else kind._make(parts)
     elif isinstance(x, dict):
         made = {name: mapped(function, part) for name, part in x.items()}
     elif x is not None:

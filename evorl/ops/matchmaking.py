@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 Array = NDArray[np.float64]
 Weighting = Literal["hard", "even", "capped"]
@@ -34,17 +35,11 @@ def pfsp(score: Array, weighting: Weighting = "hard", power: float = 2.0) -> Arr
     return weight / total if total > 0 else np.full(len(score), 1 / len(score))
 
 
-def softmax(quality: Array) -> Array:
-    """Return the probabilities [N] of past selves with these qualities (OpenAI Five, arXiv 1912.06680, appendix N)."""
-    weight = np.exp(quality - quality.max())
-    return np.asarray(weight / weight.sum())
-
-
 def quality_after_win(quality: Array, beaten: int, rate: float = 0.01, most: float = 1.0) -> Array:
     """Return the qualities [N] once the learner has beaten an opponent: q_i - rate / (N p_i), at most ``most`` lower.
 
-    OpenAI Five, arXiv 1912.06680, appendix N; ``most`` is ours: the step of an opponent that is hardly ever met has no
-    bound. A loss of the learner changes nothing.
+    OpenAI Five, arXiv 1912.06680, appendix N. The probabilities p of past selves are the softmax of their qualities.
+    ``most`` is ours: without it the step of an opponent that is hardly ever met has no bound. A loss changes nothing.
     """
     changed = quality.copy()
     changed[beaten] -= min(most, rate / (len(quality) * float(softmax(quality)[beaten])))

@@ -48,8 +48,9 @@ def unknown(
 def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
     """``data``, of which a dataclass was made, with the fields that it lacks; also nested, but not within a choice of
     types."""
-    whole = dict(data)
-    for field in inspect.type_info(type(made)).fields:  # type: ignore[attr-defined]
+    whole, kind = dict(data), inspect.type_info(type(made))
+    assert isinstance(kind, inspect.DataclassType)
+    for field in kind.fields:
         value = getattr(made, field.name)
         if field.name not in whole:
             whole[field.name] = msgspec.json.decode(msgspec.json.encode(value))  # with lists for tuples

@@ -24,7 +24,7 @@ def numbers(x: Any) -> Any:
     return mapped(Tensor.tolist, x)
 
 
-WHOLE = (Pair([0.0], None), (), {"a": [1, 2], "b": ([3.0, 4.0],)})  # type: ignore[arg-type]
+WHOLE = (Pair([0.0], None), (), {"a": [1, 2], "b": ([3.0, 4.0],)})
 
 
 def test_tensors_come_in_order_and_go_back_to_their_places() -> None:
@@ -36,7 +36,7 @@ def test_tensors_come_in_order_and_go_back_to_their_places() -> None:
 def test_a_tree_is_cut_along_the_first_axis_of_all_its_tensors() -> None:
     x, y = torch.arange(6).view(3, 2), torch.arange(3)
     assert [numbers(one) for one in unbound((Pair(x, None), {"y": y}))] == [
-        (Pair([0, 1], None), {"y": 0}), (Pair([2, 3], None), {"y": 1}), (Pair([4, 5], None), {"y": 2}),  # type: ignore[arg-type]
+        (Pair([0, 1], None), {"y": 0}), (Pair([2, 3], None), {"y": 1}), (Pair([4, 5], None), {"y": 2}),
     ]  # fmt: skip
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
-from evorl.ops.matchmaking import Weighting, pfsp, quality_after_win, softmax
+from evorl.ops.matchmaking import Weighting, pfsp, quality_after_win
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=9).map(np.array)
 weightings = pytest.mark.parametrize("weighting", ["hard", "even", "capped"])
