@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import stdtrit
 
 
 @lru_cache
@@ -15,6 +14,8 @@ def t_quantile(freedom: int) -> float:
     """Return the 97.5 % quantile of Student's t distribution for integer degrees of freedom, at least 1."""
     if freedom < 1:
         raise ValueError(f"degrees of freedom must be at least 1, got {freedom}")
+    from scipy.special import stdtrit  # here: it takes half a second, which every command would wait for
+
     return float(stdtrit(freedom, 0.975))
 
 
