@@ -142,8 +142,8 @@ class Learner:
         self.device = torch.device("cuda", 0)
         self.weight = torch.ones(5, device=self.device)
 
-    def tensors(self) -> list[Tensor]:
-        return [self.weight]
+    def own(self) -> tuple[Tree, ...]:
+        return (self.weight,)
 
     def take(self, x: Tensor) -> dict[str, Tensor]:
         return {"mean": x.mean(), "rows": x}
