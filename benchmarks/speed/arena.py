@@ -20,7 +20,7 @@ import torch
 from common import arguments, machine, page, save
 from torch import nn
 
-from evorl.mdp.arena import BattleArena
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Array, Battle, Controller, Discrete, Input, Spec, State, Step
 from evorl.mdp.delay import Delayed
 from evorl.util.seed import Episodes

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evorl.mdp.arena import BattleArena
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import (
     MDP,
     Arena,

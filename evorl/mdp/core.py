@@ -334,6 +334,13 @@ class World(ABC):
         """Return the learner's sides in the episode with this key: always the same number; all sides by default."""
         return tuple(range(self.sides))
 
+    def all_sides(self) -> World:
+        """This world with every side of a game decided by the caller, as games between policies need it.
+
+        Raises `BadRequest` if its games have one side.
+        """
+        raise BadRequest(f"the games of {type(self).__name__} have one side, so no opponent")
+
     @property
     def longest_episode(self) -> int | None:
         """Decisions after which an episode is truncated at the latest; None if that is not known."""

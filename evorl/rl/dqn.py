@@ -134,7 +134,7 @@ class Learner(ReplayLearner[H]):
         epsilon = 1.0 if self.plays_uniformly else self.exploration
         return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
 
-    def _decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
+    def decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
         """Epsilon-greedy under Gumbel noise: the largest noise names an action evenly, and how large it is decides,
         independently of that, whether to take it."""
         epsilon, spread = extra

@@ -60,7 +60,7 @@ class NetworkLearner(Generic[H]):
         self.lr = torch.zeros((), device=device)  # as scheduled
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
-        self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on, for `_decide`
+        self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on, for `decide`
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
         self.collective: Collective | None = None  # where several learners take the gradient steps together
 
@@ -113,7 +113,7 @@ class NetworkLearner(Generic[H]):
             out = Output(out.raw[0], out.log_std, out.value[0], out.carry, out.features[0])
         else:
             out = self.forward(theta, statistics, inputs)
-        action, log_prob = self._decide(out, legal, noise, extra)
+        action, log_prob = self.decide(out, legal, noise, extra)
         played = to_world(self.spec.action, action)
         return Decision(action, played, log_prob, out.value, out.carry, *self._described(out))
 
@@ -121,7 +121,7 @@ class NetworkLearner(Generic[H]):
         """What else of a decision the learner's batches hold: the policy, and the features."""
         return ()
 
-    def _decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Any) -> tuple[Tensor, Tensor]:
+    def decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Any) -> tuple[Tensor, Tensor]:
         """Return the actions [B, K] under this noise, and their log-probabilities [B]."""
         action = sample(self.spec.action, out.raw, out.log_std, legal, noise)
         return action, log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, action)[0]

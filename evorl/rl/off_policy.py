@@ -88,7 +88,7 @@ class OffPolicy(ReplayLearner[H]):
         theta, _, *statistics = super().weights()
         return [theta, torch.tensor(self.plays_uniformly), *statistics]
 
-    def _decide(
+    def decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
         """During a warm-up all actions are equally likely: erf(noise / sqrt(2)) is uniform in [-1, 1]."""

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import Walk, WalkBattle
 
-from evorl.mdp.arena import BattleArena
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Arena, Decisions, WorldError
 from evorl.mdp.ticks import Idle, Ticks
 from evorl.util.errors import BadRequest

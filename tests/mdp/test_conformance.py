@@ -19,7 +19,7 @@ import yaml
 from tiny import Walk, WalkBattle, Walker
 
 import evorl.mdp
-from evorl.mdp.arena import BattleArena
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.conformance import Nonconformity
 from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, Spec, State, StateDict, Step, World
 from evorl.mdp.decision_arrays import empty_decisions

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tiny import Walk
 
-from evorl.mdp.arena import BattleArena
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Arena, Array, WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.restarts import Restarts
@@ -63,7 +63,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         server.pauses += [seconds] if seconds else []
         await real(0)
 
-    monkeypatch.setattr("evorl.mdp.arena.asyncio.sleep", sleep)
+    monkeypatch.setattr("evorl.mdp.battle_arena.asyncio.sleep", sleep)
     begun = time.monotonic()
 
     def pause(seconds: float) -> None:

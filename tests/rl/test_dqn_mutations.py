@@ -45,11 +45,11 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
         STEPS, ("quantiles",), value_distributions.quantile_huber, "error.detach() < 0", "error.detach() > 0"),
     "samples summed": (
         STEPS, ("quantiles",), value_distributions.quantile_huber, ".mean(-1).sum(-1)", ".sum(-1).sum(-1)"),
-    "noise that is not even": (EPSILON, (0.3,), LEARNER._decide, "-count * torch", "-torch"),
+    "noise that is not even": (EPSILON, (0.3,), LEARNER.decide, "-count * torch", "-torch"),
     "illegal actions at random": (
-        EPSILON, (1.0,), LEARNER._decide, "noise.masked_fill(~legal, -math.inf)", "noise"),
-    "the greedy policy explores": (EPSILON, (1.0,), LEARNER._decide, "& (noise != 0).any(-1)", ""),
-    "one epsilon for all slots": (LADDER, (), LEARNER._decide, "1 + spread *", "1 + 0 * spread *"),
+        EPSILON, (1.0,), LEARNER.decide, "noise.masked_fill(~legal, -math.inf)", "noise"),
+    "the greedy policy explores": (EPSILON, (1.0,), LEARNER.decide, "& (noise != 0).any(-1)", ""),
+    "one epsilon for all slots": (LADDER, (), LEARNER.decide, "1 + spread *", "1 + 0 * spread *"),
     "members act without noise": (MEMBERS, (), LEARNER.weights, "if self.noise_size", "if False"),
     "masks of another time": (PLAYED, (), replay_learner.ReplayLearner._read, "found.next_legal)", "found.legal)"),
     "priorities never change": (

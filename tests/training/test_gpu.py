@@ -17,6 +17,7 @@ from torch import Tensor
 
 from evorl import evaluate
 from evorl.nets.capture import Trace, capture
+from evorl.nets.trees import Tree
 from evorl.record import metrics
 from evorl.record.hardware import Hardware
 from evorl.rl.data_parallel import Collective, Step

@@ -61,6 +61,9 @@ class Pong(Rules, BattleWorld):
         """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, opponent="rule") if self.opponent == "self" else self
 
+    def all_sides(self) -> Pong:
+        return replace(self, opponent="self", side="random")
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
         if self.opponent == "self" and slots % 2:
