@@ -32,7 +32,7 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
     try:
         return msgspec.convert(fitted, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(error, data, inspect.type_info(kind), key) from None
+        raise _refusal(error, data, inspect.type_info(kind), key, _path(error, fitted, kind)) from None
 
 
 def unknown(
@@ -137,10 +137,43 @@ def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str)
     return {name: _fit(one, fields[name].type, _dotted(key, name)) for name, one in value.items()}
 
 
-def _refusal(error: msgspec.ValidationError, data: Any, kind: inspect.Type, key: str) -> BadRequest:
-    """What msgspec found, in the words of the config: the dotted key and the value that was given."""
-    text, _, path = str(error).partition(" - at `$")
-    names = re.findall(r"[^.\[\]`]+", path)
+def _path(error: msgspec.ValidationError, fitted: Any, kind: type) -> list[str]:
+    """The names and indices that lead to what msgspec found; it writes ``[...]`` for any key of a mapping."""
+    names: list[str] = []
+    for name in re.findall(r"\[\.\.\.\]|[^.\[\]`]+", str(error).partition(" - at `$")[2]):
+        names.append(_failing_key(error, fitted, kind, names) if name == "[...]" else name)
+    return names
+
+
+def _failing_key(error: msgspec.ValidationError, fitted: Any, kind: type, names: Sequence[str]) -> str:
+    """The key of the mapping at ``names`` whose value is at fault: the one that fails alike without the others."""
+
+    def only(key: str, data: Any, names: Sequence[str]) -> Any:
+        if not names:
+            return {key: data[key]}
+        if isinstance(data, Mapping):
+            return {**data, names[0]: only(key, data[names[0]], names[1:])}
+        at = int(names[0])
+        return [*data[:at], only(key, data[at], names[1:]), *data[at + 1 :]]
+
+    def fails_alike(key: str) -> bool:
+        try:
+            msgspec.convert(only(key, fitted, names), kind)
+        except msgspec.ValidationError as again:
+            return str(again) == str(error)
+        return False
+
+    mapping = fitted
+    for name in names:
+        mapping = mapping[name] if isinstance(mapping, Mapping) else mapping[int(name)]
+    return next(str(key) for key in mapping if fails_alike(key))
+
+
+def _refusal(
+    error: msgspec.ValidationError, data: Any, kind: inspect.Type, key: str, names: Sequence[str]
+) -> BadRequest:
+    """What msgspec found at ``names``, in the words of the config: the dotted key and the value that was given."""
+    text = str(error).partition(" - at `$")[0]
     at = _dotted(key, ".".join(name for name in names if not name.isdecimal()))
     cause = error.__cause__
     if isinstance(cause, BadRequest):

@@ -137,6 +137,8 @@ class Outer:
     on: bool = False
     text: str = ""
     more: dict[str, Any] = field(default_factory=dict)
+    shares: Positive | dict[str, Positive] = 1.0
+    nested: tuple[dict[str, dict[str, Count]], ...] = ()
 
     def __post_init__(self) -> None:
         if self.span[0] > self.span[1]:
@@ -190,6 +192,9 @@ def test_what_typed_accepts() -> None:
         ({"text": "bad"}, "o.text", "is bad"),
         ({"on": 1}, "o.on", "expected bool, got 1"),
         ({"on": None}, "o.on", "got null"),
+        ({"shares": {"a": 1.0, "b": "x"}}, "o.shares.b", "expected float, got 'x'"),
+        ({"shares": {"a": -1.0, "b": 2.0}}, "o.shares.a", "expected float > 0.0, got -1.0"),
+        ({"nested": [{"a": {"b": 1}}, {"c": {"d": 2, "e": 0}}]}, "o.nested.c.e", "expected int >= 1, got 0"),
     ],
 )
 def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:

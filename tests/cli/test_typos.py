@@ -122,6 +122,8 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return text.strip()
 
 
+LAST = {one.key.rpartition(".")[2] for one in LEAVES}
+"""Names that a user may type without their group: ``lr`` is told that it is ``rl.lr``."""
 GROUPS = sorted({one.key.partition(".")[0] for one in LEAVES})
 
 
@@ -141,7 +143,7 @@ def test_misspelt_keys(group: str, step: int, capsys: pytest.CaptureFixture[str]
         parts = key.split(".")
         at = int(rng.integers(len(parts)))
         valid = siblings(parts, at)
-        wrong = typo(parts[at], valid, rng)
+        wrong = typo(parts[at], valid | (LAST if at == 0 else set()), rng)
         misspelt = ".".join([*parts[:at], wrong, *parts[at + 1 :]])
         text = refusal([*base, f"{misspelt}={'x' if '$' in str(value) else json.dumps(value)}"], capsys)
         assert text.startswith(f"evorl: {'.'.join([*parts[:at], wrong])}"), text
