@@ -118,7 +118,8 @@ def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
     chosen = composed.hydra.runtime.choices
-    groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
+    against = [] if chosen["opponents"] == "none" else ["opponents"]
+    groups = ["mdp", "rl", "ec", *against, "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
@@ -239,7 +240,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
         past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
         now, choices = _amended_config(past, directory, given, "replay repeats")
         experiment = config.experiment(now, trust)
-    files = [f"{group}={format_value(choices[group])}" for group in GROUPS]
+    files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     say(f"evorl {__version__}: replay {directory}")

@@ -1,4 +1,4 @@
-"""Write conf/rl/*.yaml and conf/ec/*.yaml from the dataclasses of the algorithms: ``python scripts/write_conf.py``.
+"""Write the files of conf/rl, conf/ec and conf/opponents from their dataclasses: ``python scripts/write_conf.py``.
 
 A file begins with what is said of the algorithm and with the ``_target_`` of its dataclass. The rest is written here:
 each field with its default, its choices and the first paragraph of its docstring. So a new algorithm needs two lines.
@@ -25,7 +25,12 @@ import msgspec
 from evorl.replay.samplers.registry import SAMPLERS, Sampling, names
 
 CONF = Path(__file__).parents[1] / "conf"
-FILES = sorted(path for group in ("rl", "ec") for path in (CONF / group).glob("*.yaml") if path.stem != "none")
+FILES = sorted(
+    path
+    for group in ("rl", "ec", "opponents")
+    for path in (CONF / group).glob("*.yaml")
+    if "\n_target_: " in path.read_text(encoding="utf-8")
+)
 WIDEST = 30
 """The column of the comments, unless all keys of a file are shorter; a longer line pushes its own aside."""
 UNLISTED = {
@@ -48,7 +53,7 @@ def written(path: Path) -> str:
     kind = target(lines[end])
     hidden = unlisted(kind)
     rows = [(line, said) for key, line, said in keys(kind()) if key not in hidden]
-    column = max(len(line) for line, _ in rows if len(line) <= WIDEST)
+    column = max((len(line) for line, _ in rows if len(line) <= WIDEST), default=0)
     body = [f"{line:{column}} # {said}" if said else line for line, said in rows]
     return "\n".join([*lines[: end + 1], *body, ""])
 

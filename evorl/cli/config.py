@@ -45,6 +45,8 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / 
 
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that may register a world without ``trust``."""
+OPTIONAL = {"ec": "an evolution, such as ec=pbt", "opponents": "opponents, such as opponents=past"}
+"""Groups whose file none has no keys, and what to choose instead."""
 EXAMPLES = {"mdp.id": "mdp.id=LunarLander-v3, or of your own: mdp.id=my_envs.grid:GridWorld 'trust=[my_envs]'"}
 """Words for keys that have no default."""
 DEVICES = ("auto", "cpu", "cuda")
@@ -116,8 +118,12 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for name in config:
         if name not in kinds and name not in COMMAND_KEYS:
             raise unknown(name, [*kinds, *COMMAND_KEYS])
-    groups = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
-    groups["ec"] = _evolution(config.get("ec") or {}, trust)
+    groups = {
+        name: _optional_object(config.get(name) or {}, kinds[name], name, trust)
+        if name in OPTIONAL
+        else group_object(config.get(name), kinds[name], name, trust)
+        for name in GROUPS
+    }
     check_device(config.get("device"))
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
     for root in groups["mdp"].imports():
@@ -277,12 +283,11 @@ def exit_code(work: Callable[[], object]) -> int:
     return 0
 
 
-def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
-    """Build the evolution of a config; None for ec=none, which has no keys."""
-    from evorl.ec.core import Evolution
-
+def _optional_object(node: Mapping[str, Any], kind: Any, group: str, trust: Sequence[str]) -> Any:
+    """Build the object of a group that may be left out; None for the file none, which has no keys."""
     if "_target_" in node:
-        return group_object(node, Evolution, "ec", trust)
+        (base,) = (arm for arm in typing.get_args(kind) if arm is not type(None))
+        return group_object(node, base, group, trust)
     for name in node:
-        raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
+        raise BadRequest(f"unknown key: {group}=none has none; choose {OPTIONAL[group]}", f"{group}.{name}")
     return None

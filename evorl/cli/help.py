@@ -12,7 +12,7 @@ from evorl.cli.groups import choices_below, folders, options, summary
 from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import TUNED, format_value, unresolved
 
-TOLD = ("mdp", "rl", "ec")
+TOLD = ("mdp", "rl", "ec", "opponents")
 """Groups whose choices are told one by one."""
 _WIDTH = 16  # of the column of defaults; a longer default shifts its description
 

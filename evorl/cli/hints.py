@@ -13,7 +13,7 @@ from evorl.cli.groups import choices_below, files_of, needing, options
 from evorl.cli.hydra_internals import Hydra
 from evorl.util.errors import BadRequest
 
-KINDS = ("rl", "ec", "mdp", "cluster")
+KINDS = ("rl", "ec", "mdp", "cluster", "opponents")
 """Groups of which a name may be a choice of another one."""
 
 

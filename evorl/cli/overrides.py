@@ -17,7 +17,7 @@ from omegaconf import DictConfig, Node, OmegaConf
 from evorl.cli.hydra_internals import HasConfigLoader, parse_override, split_key
 from evorl.util.errors import BadRequest
 
-GROUPS = ("mdp", "rl", "ec", "cluster", "record")
+GROUPS = ("mdp", "rl", "ec", "opponents", "cluster", "record")
 """Keys of `Experiment` whose class a config file names."""
 FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""

@@ -37,6 +37,8 @@ from evorl.util.errors import BadRequest, wrong_data
 from evorl.util.types import AppendedRows, StateDict, Steps
 
 SCHEMA = 1
+MAX_DIGITS = 40
+"""Of an integer in a state: the words of a generator have 128 bits."""
 _TENSORS, _STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _HOME = "checkpoints"
 _AHEAD = f"{_HOME}/.ahead"
@@ -101,7 +103,7 @@ def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
     place = f"{_HOME}/{step}"
     with suppress(DamagedCheckpoint), damage(run_dir / place):
         known = _read_manifest(run_dir, place)["files"]
-        rows = json.loads(_read_verified(run_dir, f"{place}/{_STATE}", known[_STATE])).get("rows", {})
+        rows = _read_state(run_dir, place, known).get("rows", {})
         return {
             name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in one["segments"]]
             for name, one in rows.items()
@@ -303,7 +305,7 @@ def load(path: Path, rows: bool = True) -> StateDict:
         manifest = _read_manifest(run_dir, place)
         known = manifest["files"]
         arrays: dict[str, Any] = {**tensors.decode(_read_verified(run_dir, f"{place}/{_TENSORS}", known[_TENSORS]))}
-        document = json.loads(_read_verified(run_dir, f"{place}/{_STATE}", known[_STATE]))
+        document = _read_state(run_dir, place, known)
         for name, dtype in document["torch"].items():
             arrays[name] = tensors.to_torch(arrays[name], dtype)
         state: StateDict = document["state"]
@@ -313,6 +315,20 @@ def load(path: Path, rows: bool = True) -> StateDict:
             for name, found in document.get("rows", {}).items():
                 insert(state, name, _read_rows(run_dir, place, known, found))
         return state
+
+
+def _read_state(run_dir: Path, place: str, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the document ``state.json``. Raises ValueError for an integer that no computation could use."""
+
+    def integer(digits: str) -> int:
+        if len(digits) > MAX_DIGITS:
+            raise ValueError(f"an integer of {len(digits)} digits")
+        return int(digits)
+
+    document: dict[str, Any] = json.loads(
+        _read_verified(run_dir, f"{place}/{_STATE}", known[_STATE]), parse_int=integer
+    )
+    return document
 
 
 def _read_rows(run_dir: Path, place: str, known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,13 @@ METRICS: dict[str, Metric] = {
     "optimizer/lr": Metric("-", "current learning rate"),
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),
+    # Opponents.
+    "opponents/size": Metric("snapshots", "snapshots in the pool of opponents"),
+    "opponents/score": Metric(
+        "fraction", "share of the last games that the learner wins, a draw counting half, mean over the snapshots met"
+    ),
+    "opponents/score_worst": Metric("fraction", "the same against the snapshot that is hardest to beat"),
+    "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
     # Populations.
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),

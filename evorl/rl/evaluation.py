@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import heartbeat
-from evorl.mdp.core import Arena, Array, StepLimit, StoppableSlots, World
+from evorl.mdp.core import Action, Arena, Array, StepLimit, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
@@ -182,13 +182,14 @@ def _stop_finished_slots(arena: Arena, slots: list[int]) -> None:
             arena.stop_slot(slot)
 
 
-class EvaluationNoise:
-    """Noise keyed by slot and decision number; zero for the deterministic policy."""
+class SlotNoise:
+    """Noise of decisions, keyed by slot and decision number; zero for the deterministic policy."""
 
-    def __init__(self, arena: Arena, seed: int, deterministic: bool) -> None:
-        self.action, self.seed, self.deterministic = arena.spec.action, seed, deterministic
-        self.t = np.zeros(arena.slots, np.int64)
-        self.now = torch.zeros(arena.slots, noise_size(arena.spec.action))
+    def __init__(self, action: Action, slots: int, *words: int | str, deterministic: bool) -> None:
+        """``words`` name the random stream."""
+        self.action, self.words, self.deterministic = action, words, deterministic
+        self.t = np.zeros(slots, np.int64)  # decisions of each slot so far
+        self.now = torch.zeros(slots, noise_size(action))
         self.blocks: dict[int, Array] = {}
 
     def take(self, rows: Array) -> Tensor:
@@ -210,6 +211,13 @@ class EvaluationNoise:
         if number not in self.blocks:
             needed = int(self.t.min()) // NOISE_BLOCK
             self.blocks = {old: block for old, block in self.blocks.items() if old >= needed}
-            generator = seeds.generator(self.seed, "evaluate", number)
+            generator = seeds.generator(*self.words, number)
             self.blocks[number] = draw_noise(self.action, generator, (NOISE_BLOCK, len(self.t)))
         return self.blocks[number]
+
+
+class EvaluationNoise(SlotNoise):
+    """The noise of an evaluation's decisions."""
+
+    def __init__(self, arena: Arena, seed: int, deterministic: bool) -> None:
+        super().__init__(arena.spec.action, arena.slots, seed, "evaluate", deterministic=deterministic)

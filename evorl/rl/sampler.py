@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import World
+from evorl.mdp.core import Arena, World
 from evorl.nets.compiled import require_compiler
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Hyper
@@ -20,12 +20,17 @@ from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
 
-class Sampler:
-    """Plays ``hyper.slots`` episodes of ``world`` at once."""
+def episodes(seed: int, member: int) -> Episodes:
+    """The keys of the episodes that a member of a run plays."""
+    return Episodes(seed, f"train {member}")
 
-    def __init__(self, world: World, hyper: Hyper, seed: int, device: torch.device, member: int) -> None:
+
+class Sampler:
+    """Plays ``hyper.slots`` episodes of ``world`` at once, or of an arena of that many slots."""
+
+    def __init__(self, world: World | Arena, hyper: Hyper, seed: int, device: torch.device, member: int) -> None:
         torch.set_num_threads(hyper.threads)
-        self.arena = world.arena(hyper.slots, Episodes(seed, f"train {member}"))
+        self.arena = world.arena(hyper.slots, episodes(seed, member)) if isinstance(world, World) else world
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)
             if hyper.compile and self.learner.update_input is not Batch:  # it makes the gradients here

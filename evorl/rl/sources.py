@@ -57,7 +57,10 @@ class Lockstep:
         self.group, self.storage = group, storage
 
     def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
-        parts = self.group.all("collect", learner.weights(), iteration)
+        return self.item(self.group.all("collect", learner.weights(), iteration))
+
+    def item(self, parts: Sequence[dict[str, Any]]) -> SourceItem:
+        """The batches of all members (`Sampler.collect`), side by side."""
         batch = self.storage.fill([Batch(**part["batch"]) for part in parts])
         return SourceItem(
             batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {}

@@ -10,9 +10,11 @@ from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution
 from evorl.mdp.core import World
+from evorl.opponents.core import Opponents, PastSelves
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
 
 PARTS = {"eval": 10, "checkpoint": 20}
@@ -64,6 +66,8 @@ class Experiment:
     rl: Hyper
     ec: Evolution | None = None
     """How a population evolves; null trains one learner."""
+    opponents: Opponents | None = None
+    """Who plays the sides that the learner does not; null: whom the world has for it."""
     cluster: Cluster = field(default_factory=Local)
     record: Record = field(default_factory=Record)
     seed: Natural = 0
@@ -71,6 +75,29 @@ class Experiment:
     budget: Budget = field(default_factory=Budget)
     eval: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
+
+    def __post_init__(self) -> None:
+        if self.opponents is None:
+            return
+        if self.ec is not None:
+            raise BadRequest("opponents are those of one learner so far, with ec=none", "opponents")
+        if isinstance(self.opponents, PastSelves) and self.rl.asynchronous:
+            raise BadRequest("opponents are chosen between two batches; add rl.asynchronous=false", "opponents")
+
+    @property
+    def training_world(self) -> World:
+        """The world of training episodes. Raises `BadRequest` if it has no opponents."""
+        if self.opponents is None:
+            return self.mdp
+        try:
+            return self.mdp.all_sides()
+        except BadRequest as error:
+            raise error.under("opponents") from None
+
+    @property
+    def learning_sides(self) -> int:
+        """Sides of a game whose decisions a training run learns from."""
+        return 1 if isinstance(self.opponents, PastSelves) else self.training_world.sides
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""

@@ -19,12 +19,15 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.nets.compiled import require_compiler
+from evorl.opponents.core import PastSelves
+from evorl.opponents.pool import Pool
+from evorl.opponents.sampler import OpposedLockstep, OpposedSampler
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
 from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
-from evorl.rl.sources import source
+from evorl.rl.sources import Source, source
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress
 from evorl.util import seed as seeds
@@ -45,7 +48,7 @@ class Run:
         self.iteration = 0  # batches learned from
         self.updates = 0  # gradient steps
         self.episodes = 0  # finished
-        sides = experiment.mdp.sides
+        sides = experiment.learning_sides
         self.window_size = max(WINDOW - WINDOW % sides, sides)
         self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
@@ -55,8 +58,10 @@ class Run:
             require_compiler(where)
         # members in other processes act on the CPU; workers are forked before this process has threads
         here = where if experiment.cluster.in_process else torch.device("cpu")
-        member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
-        self.spec = spec(experiment.mdp)
+        opponents, world = experiment.opponents, experiment.training_world
+        kind = partial(OpposedSampler, opponents) if isinstance(opponents, PastSelves) else Sampler
+        member = partial(kind, world, hyper, experiment.seed, here)
+        self.spec = spec(world)
         make = partial(hyper.learner, self.spec, experiment.seed)
         self.leader: Leader | None = None
         self._open = ExitStack()
@@ -71,10 +76,16 @@ class Run:
             self.learner = make(devices[0])
             if self.leader is not None:
                 self.leader.lead(cast(Parallel, self.learner))
-            self.source = source(self.group, hyper, self.spec)
+            self.source = self._source()
         except BaseException:
             self.close()
             raise
+
+    def _source(self) -> Source:
+        hyper, opponents = self.experiment.rl, self.experiment.opponents
+        if isinstance(opponents, PastSelves):
+            return OpposedLockstep(self.group, hyper.storage(self.spec, hyper.members * hyper.slots), Pool(opponents))
+        return source(self.group, hyper, self.spec)
 
     def top_individuals(self) -> list[dict[str, Any]]:
         return []

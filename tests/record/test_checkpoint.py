@@ -288,6 +288,16 @@ def test_files_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
         checkpoint.load(two.with_name("3"))
 
 
+@pytest.mark.parametrize(("digits", "damaged"), [(39, False), (400, True)])
+def test_an_integer_that_nothing_can_compute_with_is_damage(tmp_path: Path, digits: int, damaged: bool) -> None:
+    path = save(tmp_path, 1, {"run": {"window": [1.0, 10 ** (digits - 1)]}})
+    if not damaged:
+        assert checkpoint.load(path)["run"]["window"][1] == 10 ** (digits - 1)
+        return
+    with pytest.raises(DamagedCheckpoint, match="an integer of 400 digits"):
+        checkpoint.load(path)
+
+
 def test_newer_format_is_refused_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     with monkeypatch.context() as patch:

@@ -1,0 +1,238 @@
+"""An arena in which the learner plays one side of every game, and frozen policies play the others.
+
+Letters in shapes: G games, P sides of each; the wrapped arena has G P slots, this one G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Arena, Array, Decisions, StateDict
+from evorl.mdp.decision_arrays import empty_decisions
+from evorl.opponents.pool import LATEST, Table
+from evorl.rl.evaluation import SlotNoise
+from evorl.rl.frozen_policies import FrozenPolicies
+from evorl.util import seed as seeds
+from evorl.util.seed import Episodes
+
+RESULT = "opponent"
+"""Name of the result that tells the number of an episode's opponent."""
+NOBODY = -2
+
+
+class OpponentArena:
+    """Slot g is the learner's side of game g: side (g + n) mod P in episode n. One opponent decides for all others.
+
+    The opponent of an episode is a function of the episode's key and of the table that was there when it began. The
+    noise of its decisions is keyed by slot and decision, so it does not depend on when observations arrive.
+    """
+
+    sides = 1
+
+    def __init__(
+        self, arena: Arena, episodes: Episodes, policies: FrozenPolicies, deterministic: bool, *words: int | str
+    ) -> None:
+        """``arena``: of all sides, with these keys; ``policies`` has a place for each opposing side; ``words`` name
+        the noise."""
+        self.arena, self.spec, self.slots = arena, arena.spec, arena.slots // arena.sides
+        self._episodes, self._policies = episodes, policies
+        self._noise = SlotNoise(arena.spec.action, policies.places, *words, deterministic=deterministic)
+        self._table = Table(np.zeros(0, np.int64), np.ones(1), [])
+        self._out = empty_decisions(self.spec, self.slots)
+        self.number = np.zeros(self.slots, np.int64)  # episode of the game, as far as the learner knows
+        self.opponent = np.full(self.slots, NOBODY)  # in that episode
+        self._episode = np.zeros(arena.slots, np.int64)  # of each side
+        self._waiting = np.zeros(arena.slots, np.bool_)  # sides that wait for an action
+        self._asked = np.zeros(self.slots, np.bool_)  # slots that wait for the learner's action
+        self._acting = np.full(self.slots, -1)  # the side whose last action has no outcome yet, -1 where it has one
+        self._side = np.zeros(self.slots, np.int64)  # the learner's, as a slot of the wrapped arena
+        self._place = np.zeros((self.slots, arena.sides - 1), np.int64)  # of each opposing side, likewise
+        self._start = np.ones(policies.places, np.bool_)  # the next decision of a place is its episode's first
+        self._carry = policies.carry(policies.places)
+        self._seated = np.zeros(self.slots, np.bool_)  # the opponent's weights are in its places
+        self._weights: dict[int, Sequence[Tensor]] = {}  # of everyone in the table, by number
+        self._take_sides(np.arange(self.slots))
+
+    def use(self, table: Table, latest: Sequence[Tensor]) -> None:
+        """Choose opponents from this table from now on; ``latest`` are the learner's weights (`Learner.weights`)."""
+        self._table = table
+        self._weights = {LATEST: latest, **dict(zip(table.numbers.tolist(), table.weights, strict=True))}
+        for game in np.flatnonzero(self.opponent == NOBODY).tolist():
+            self._choose(game)
+        self._seated[self.opponent == LATEST] = False
+
+    def seated(self) -> Array:
+        """The numbers of the opponents that play now, each once."""
+        return np.unique(self.opponent)
+
+    # -------------------------------------------------------------- the arena of the learner
+
+    def recv(self) -> Decisions:
+        out = self._out
+        out.results, out.failed, out.cost = [], [], 0
+        ready = np.zeros(self.slots, np.bool_)
+        while not ready.any():
+            if not self._asked.all():  # a game whose learner acts may need its other sides
+                self._send(np.zeros(0, np.int64), np.zeros((0, 1)))
+            self._now = self.arena.recv()
+            self._receive(self._now)
+            ready = ~self._asked & (self._acting < 0) & self._waits(self._side, np.arange(self.slots))
+        out.slots = np.flatnonzero(ready)
+        self._asked[out.slots] = True
+        shown = self._side[out.slots]
+        for mine, theirs in zip(out.inputs, self._now.inputs, strict=True):
+            mine[out.slots] = theirs[shown]
+        if out.legal is not None and self._now.legal is not None:
+            out.legal[out.slots] = self._now.legal[shown]
+        return out
+
+    def send(self, slots: Array, actions: Array) -> None:
+        out = self._out
+        out.reward[slots] = 0
+        out.terminated[slots] = out.truncated[slots] = False
+        self._asked[slots] = False
+        self._acting[slots] = self._side[slots]
+        self._send(self._side[slots], actions)
+
+    def render(self, slot: int = 0) -> Array | None:
+        return self.arena.render(slot * self.arena.sides)
+
+    def state_dict(self) -> StateDict:
+        return {
+            "arena": self.arena.state_dict(), "number": self.number.copy(), "opponent": self.opponent.copy(),
+            "episode": self._episode.copy(), "noise": self._noise.t.copy(), "start": self._start.copy(),
+            "carry": None if self._carry is None else self._carry.clone(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """The next `use` must bring the opponents of the games that go on.
+
+        Raises ValueError for another number of slots.
+        """
+        if len(state["number"]) != self.slots:
+            raise ValueError(f"the state holds {len(state['number'])} games, this arena {self.slots}")
+        self.arena.load_state_dict(state["arena"])
+        self.number[:], self.opponent[:], self._episode[:] = state["number"], state["opponent"], state["episode"]
+        self._take_sides(np.arange(self.slots))
+        self._noise.t[:], self._start[:] = state["noise"], state["start"]
+        self._carry = None if state["carry"] is None else torch.as_tensor(state["carry"]).clone()
+        self._waiting[:] = self._asked[:] = False
+        self._acting[:] = -1
+        self._seated[:] = False
+        out = self._out
+        out.reward[:] = 0
+        out.terminated[:] = out.truncated[:] = False
+
+    def close(self) -> None:
+        self.arena.close()
+
+    # -------------------------------------------------------------- sides
+
+    def _receive(self, now: Decisions) -> None:
+        """Note which sides wait, and the outcomes of the learner's actions."""
+        rows, out = now.slots, self._out
+        out.cost += now.cost
+        self._waiting[rows] = True
+        over = now.terminated | now.truncated
+        self._episode[rows[over[rows]]] += 1
+        if now.failed:
+            self._start[self._place_of(np.array(now.failed))] = True
+        games = rows // self.arena.sides
+        mine = self._acting[games] == rows
+        games, rows = games[mine], rows[mine]
+        self._acting[games] = -1
+        out.reward[games] = now.reward[rows]
+        out.terminated[games], out.truncated[games] = now.terminated[rows], now.truncated[rows]
+        out.failed += games[np.isin(rows, now.failed)].tolist() if now.failed else []
+        ended = over[rows]
+        if ended.any():
+            self._end(games[ended], rows[ended], now)
+
+    def _end(self, games: Array, rows: Array, now: Decisions) -> None:
+        """End the learner's episodes of these games, in which it decided for these sides."""
+        out, results = self._out, dict(now.results)
+        cut = now.truncated[rows]
+        for mine, theirs in zip(out.final, now.final, strict=True):
+            mine[games[cut]] = theirs[rows[cut]]
+        if out.final_legal is not None and now.final_legal is not None:
+            out.final_legal[games[cut]] = now.final_legal[rows[cut]]
+        for game, row in zip(games.tolist(), rows.tolist(), strict=True):
+            if row in results:
+                out.results.append((game, {**results[row], RESULT: float(self.opponent[game])}))
+        self.number[games] += 1
+        self._take_sides(games)
+        for game in games.tolist():
+            self._choose(game)
+
+    def _take_sides(self, games: Array) -> None:
+        """Give the learner and the opponents their sides of the present episodes."""
+        sides = self.arena.sides
+        own = (games + self.number[games]) % sides
+        self._side[games] = games * sides + own
+        others = np.arange(sides - 1)
+        self._place[games] = games[:, None] * sides + others + (others >= own[:, None])
+        self._start.reshape(self._place.shape)[games] = True
+
+    def _waits(self, sides: Array, games: Array) -> Array:
+        """Whether these sides wait in the present episodes of these games."""
+        waits: Array = self._waiting[sides] & (self._episode[sides] == self.number[games])
+        return waits
+
+    def _place_of(self, sides: Array) -> Array:
+        """The places that decide for those of ``sides`` that opponents play."""
+        places: Array = np.flatnonzero(np.isin(self._place.reshape(-1), sides))
+        return places
+
+    def _send(self, sides: Array, actions: Array) -> None:
+        """Send the learner's actions for ``sides``, and those of all opponents that wait."""
+        flat = self._place.reshape(-1)
+        waits = self._waits(flat, np.arange(len(flat)) // self._place.shape[1])
+        places = np.flatnonzero(waits)
+        if len(places):
+            played = self._decide(places)
+            sides = np.concatenate([sides, flat[places]])
+            actions = np.concatenate([actions, played]) if len(actions) else played
+            order = np.argsort(sides)
+            sides, actions = sides[order], actions[order]
+        if len(sides):
+            self._waiting[sides] = False
+            self.arena.send(sides, actions)
+
+    # -------------------------------------------------------------- opponents
+
+    def _decide(self, places: Array) -> Array:
+        """The actions [n, K] of these places in the present states of their sides; all places are computed."""
+        flat, now = self._place.reshape(-1), self._now
+        self._seat(np.unique(places // self._place.shape[1]))
+        inputs = tuple(torch.from_numpy(x[flat]) for x in now.inputs)
+        legal = None if now.legal is None else torch.from_numpy(now.legal[flat])
+        start = None if self._carry is None else torch.from_numpy(self._start)
+        decision = self._policies.act(inputs, legal, self._noise.take(places), self._carry, start)
+        if self._carry is not None and decision.carry is not None:
+            self._carry = self._carry.clone()
+            self._carry[:, places] = decision.carry[:, places]
+        self._start[places] = False
+        played: Array = decision.played.numpy()[places]
+        return played
+
+    def _choose(self, game: int) -> None:
+        """Draw the opponent of the game's present episode."""
+        key = int(self._episodes(game, self.number[game]))
+        own = np.array(seeds.key("opponent", key), np.uint64)  # a stream of its own: worlds draw from the key
+        drawn = seeds.uniform(own, 0)
+        chances = np.cumsum(self._table.chances)
+        which = min(int(np.searchsorted(chances, drawn * chances[-1], "right")), len(chances) - 1)
+        self.opponent[game] = LATEST if which == 0 else self._table.numbers[which - 1]
+        self._seated[game] = False
+
+    def _seat(self, games: Array) -> None:
+        """Give the places of these games the weights of their opponents."""
+        others = self._place.shape[1]
+        for game in games[~self._seated[games]].tolist():
+            for place in range(game * others, (game + 1) * others):
+                self._policies.put(place, self._weights[int(self.opponent[game])])
+            self._seated[game] = True

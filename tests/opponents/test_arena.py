@@ -1,0 +1,238 @@
+"""Games of the learner against frozen policies, as an arena of its own sides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.mdp import check
+from evorl.mdp.arena import BattleWorld
+from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, State, Step, World
+from evorl.mdp.duel import Duel
+from evorl.mdp.pong import Pong
+from evorl.nets.distributions import noise_size
+from evorl.nets.policy import Net
+from evorl.opponents.arena import NOBODY, RESULT, OpponentArena
+from evorl.opponents.pool import LATEST, Table
+from evorl.rl.actor import Player
+from evorl.rl.evaluation import EvaluationNoise, play_slots
+from evorl.rl.frozen_policies import FrozenPolicies
+from evorl.rl.ppo import PPO
+from evorl.util.seed import Episodes
+
+SMALL = Net(hidden=(8,))
+PONG = Pong(rounds=2, round_steps=60).all_sides()
+DUEL = Duel().all_sides()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns(BattleWorld):
+    """Players in a ring name a number in turn, the last one first; each sees the sum of what was named before."""
+
+    count: int = 2
+    rounds: int = 3
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(inputs=(Input("sum", (2,)),), action=Discrete(3), players=self.count)
+
+    def reset(self, *players: int, seed: int) -> TurnsBattle:
+        return TurnsBattle(self, players, seed)
+
+
+class TurnsBattle:
+    def __init__(self, world: Turns, players: Sequence[int], seed: int) -> None:
+        self.world, self.sum, self.turn = world, seed % 7, 0
+        self.controllers = [Turn(self, player) for player in players]
+        self.changed: asyncio.Event | None = None
+
+    async def __aenter__(self) -> Self:
+        self.changed = asyncio.Event()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def mover(self) -> int:
+        return self.world.count - 1 - self.turn % self.world.count
+
+    @property
+    def over(self) -> bool:
+        return self.turn >= self.world.rounds * self.world.count
+
+
+class Turn:
+    def __init__(self, battle: TurnsBattle, player: int) -> None:
+        self.battle, self.player = battle, player
+
+    @property
+    def state(self) -> State:
+        return State((np.array([self.battle.sum, self.player], np.float32),))
+
+    async def __call__(self, action: Array) -> Step:
+        battle = self.battle
+        assert battle.changed is not None
+        while battle.mover() != self.player and not battle.over:
+            await battle.changed.wait()
+        battle.sum, battle.turn = battle.sum + int(action[0]), battle.turn + 1
+        battle.changed.set()
+        battle.changed = asyncio.Event()
+        while battle.mover() != self.player and not battle.over:
+            await battle.changed.wait()
+        return Step(np.array([battle.sum * (1 if self.player else -1)], np.float32), battle.over)
+
+    def result(self) -> Mapping[str, float]:
+        return {"sum": self.battle.sum}
+
+
+def policy(world: World, seed: int, **keys: Any) -> Any:
+    arena = world.arena(world.sides, Episodes(0, "spec"))
+    arena.close()
+    return PPO(**{"net": SMALL, **keys}).learner(arena.spec, seed, torch.device("cpu"))
+
+
+def table_of(world: World, chances: Sequence[float], **keys: Any) -> Table:
+    """Snapshots with numbers 10, 11, ... whose weights are of seeds of their own."""
+    weights = [policy(world, 10 + number, **keys).weights() for number in range(len(chances) - 1)]
+    return Table(10 + np.arange(len(weights)), np.array(chances), weights)
+
+
+def against(
+    world: World, games: int, episodes: Episodes, table: Table, deterministic: bool = True, **keys: Any
+) -> OpponentArena:
+    learner = policy(world, 1, **keys)
+    frozen = FrozenPolicies(learner, games * (world.sides - 1))
+    arena = OpponentArena(world.arena(games * world.sides, episodes), episodes, frozen, deterministic, "noise", 7)
+    arena.use(table, learner.weights())
+    return arena
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opposed(World):
+    """A world of one side, whose other sides are played by two snapshots and the first weights of the learner."""
+
+    world: World
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    def arena(self, slots: int, episodes: Episodes) -> Arena:
+        return against(
+            self.world, slots, episodes, table_of(self.world, (0.2, 0.5, 0.3), **self.keys), False, **self.keys
+        )
+
+
+WORLDS = {"pong": PONG, "duel": DUEL, "turns": Turns(), "three in turn": Turns(count=3)}
+
+
+@pytest.mark.parametrize("keys", [{}, {"net": Net(hidden=(8,), lstm=4)}], ids=["memoryless", "recurrent"])
+@pytest.mark.parametrize("name", WORLDS)
+def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:
+    """Repeats with the same keys and actions, and goes on from a saved state, bit for bit."""
+    check(Opposed(world=WORLDS[name], keys=keys), slots=5, decisions=40)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
+    """With one deterministic policy on every side, it does not matter who decides for which."""
+    world, games, number = WORLDS[name], 6, 4
+    learner, episodes = policy(world, 1), Episodes(5, "games")
+    mine = against(world, games, episodes, table_of(world, (1.0,)))
+    seen = play_slots(mine, learner, EvaluationNoise(mine, 0, deterministic=True), [number] * games)
+    whole = world.arena(games * world.sides, episodes)
+    noise = EvaluationNoise(whole, 0, deterministic=True)
+    wanted = play_slots(whole, learner, noise, [number] * games * world.sides)
+    for game in range(games):
+        for n in range(number):
+            side = (game + n) % world.sides
+            same = wanted[game * world.sides + side][n]
+            assert seen[game][n].results.pop(RESULT) == LATEST
+            assert seen[game][n] == same
+    for arena in (mine, whole):
+        arena.close()
+
+
+def opponents_met(table: Table, games: int, decisions: int, world: World = PONG) -> list[list[int]]:
+    """The opponents of the successive episodes of each game."""
+    arena = against(world, games, Episodes(3, "met"), table)
+    player, met = Player(arena, policy(world, 1)), [[] for _ in range(games)]
+    rows = np.arange(games)
+    for _ in range(decisions):
+        player.send(rows, player.decide(torch.zeros(games, 3)))
+        now, over = player.recv()
+        rows = now.slots
+        for slot, episode in over:
+            met[slot].append(int(episode.results[RESULT]))
+    arena.close()
+    return met
+
+
+def test_opponents_come_as_often_as_the_table_says() -> None:
+    met = Counter(number for game in opponents_met(table_of(PONG, (0.25, 0.5, 0.25)), 64, 700) for number in game)
+    total = met.total()
+    assert total > 300
+    for number, chance in ((LATEST, 0.25), (10, 0.5), (11, 0.25)):
+        assert abs(met[number] / total - chance) < 4 * (chance * (1 - chance) / total) ** 0.5
+
+
+def test_the_opponent_of_an_episode_does_not_depend_on_the_other_games() -> None:
+    table = table_of(PONG, (0.25, 0.5, 0.25))
+    few, many = opponents_met(table, 3, 700), opponents_met(table, 9, 700)
+    assert all(len(game) > 3 for game in few)
+    assert [game[:4] for game in few] == [game[:4] for game in many[:3]]
+
+
+def test_who_plays_goes_on_with_its_weights_when_the_table_changes() -> None:
+    """A snapshot that has left plays its games to their ends; the latest policy is the newest at once."""
+    arena = against(PONG, 8, Episodes(4, "change"), table_of(PONG, (0.5, 0.5)))
+    arena.recv()
+    frozen, before = arena._policies, arena.opponent.copy()
+    assert {LATEST, 10} == {*before.tolist()}
+    arena.send(np.arange(8), np.ones((8, 1), np.int64))
+    held = frozen.weights[0].clone()
+    newer = policy(PONG, 77).weights()
+    known = [policy(PONG, 78).weights(), table_of(PONG, (0, 1)).weights[0]]
+    arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known), newer)
+    arena.recv()
+    arena.send(np.arange(8), np.ones((8, 1), np.int64))
+    assert arena.opponent.tolist() == before.tolist()
+    for game in range(8):
+        wanted = newer[0] if before[game] == LATEST else held[game]
+        assert torch.equal(frozen.weights[0][game], wanted)
+    arena.close()
+
+
+def test_a_state_of_another_number_of_games_is_refused() -> None:
+    four, five = (against(PONG, games, Episodes(0, "x"), table_of(PONG, (1.0,))) for games in (4, 5))
+    four.recv()
+    with pytest.raises(ValueError, match="the state holds 4 games, this arena 5"):
+        five.load_state_dict(four.state_dict())
+
+
+def test_nobody_is_an_opponent_before_a_table_is_there() -> None:
+    learner = policy(PONG, 1)
+    arena = OpponentArena(PONG.arena(8, Episodes(0, "x")), Episodes(0, "x"), FrozenPolicies(learner, 4), False, "noise")
+    assert arena.opponent.tolist() == [NOBODY] * 4
+
+
+def test_opponents_decide_while_the_learner_waits_with_some_of_its_slots() -> None:
+    """A slot that has its decisions of a batch waits; the games of the others go on."""
+    arena = against(Duel(side="both"), 6, Episodes(2, "wait"), table_of(DUEL, (1.0,)))
+    player = Player(arena, policy(DUEL, 1))
+    noise = torch.zeros(6, noise_size(arena.spec.action))
+    made = np.zeros(6, np.int64)
+    while (made < 30).any():
+        rows = np.flatnonzero(player.waiting & (made < 30))
+        if len(rows):
+            player.send(rows, player.decide(noise))
+            made[rows] += 1
+        elif not player.waiting.all():
+            player.recv()
+    arena.close()
