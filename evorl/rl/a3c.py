@@ -17,7 +17,8 @@ from torch import Tensor
 from evorl.mdp.core import Spec
 from evorl.ops.losses import explained_variance
 from evorl.rl import a2c
-from evorl.rl.core import Batch, Learned, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Learned, NotFinite
 from evorl.rl.policy_gradient import Coefficients, Columns
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
@@ -53,7 +54,7 @@ class Gradient:
 class Learner(a2c.Learner):
     update_input: ClassVar[type] = Gradient
 
-    def to_update_input(self, batch: Batch, step: int) -> Gradient:
+    def to_update_input(self, batch: PolicyGradientBatch, step: int) -> Gradient:
         """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
         self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
         log_prob, value, advantage, target = self._advantages_and_targets(batch, batch.reward)

@@ -28,7 +28,8 @@ from evorl.nets.trees import Tree
 from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
 from evorl.replay.samplers.prioritized import Prioritized
 from evorl.replay.samplers.registry import WeightedSamplers
-from evorl.rl.core import Batch, Learned
+from evorl.rl.batch import TransitionBatch
+from evorl.rl.core import Learned
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
 from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap
@@ -182,7 +183,7 @@ class Learner(ReplayLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: TransitionBatch, step: int, iteration: int) -> Learned:
         self.exploration = scheduled(self.hyper.epsilon, step)
         learned = super().update(batch, step, iteration)
         metrics = {**learned.metrics, "policy/epsilon": 1.0 if self.plays_uniformly else self.exploration}

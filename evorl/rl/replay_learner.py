@@ -25,7 +25,8 @@ from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.samplers.nearest import Nearest
 from evorl.replay.samplers.registry import SAMPLERS, Sampling, TransitionSamplers, sole
 from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
-from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.batch import TransitionBatch
+from evorl.rl.core import Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -41,7 +42,6 @@ class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
     parallel: ClassVar[bool] = True
-    replays: ClassVar[bool] = True
     sequences: ClassVar[bool] = False
     """Whether a gradient step learns from sequences, as a recurrent network needs."""
 
@@ -93,6 +93,9 @@ class ReplayHyper(Hyper):
         """Transitions that a gradient step learns from."""
         return self.batch
 
+    def storage(self, spec: Spec, slots: int) -> TransitionBatch:
+        return TransitionBatch.empty(spec, self.horizon, slots, self.net.lstm)
+
     def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
         self.check_ring(spec, Shape(self.capacity, self.members * self.slots, lstm=self.net.lstm), steps, copies)
 
@@ -129,6 +132,8 @@ class Transitions(NamedTuple):
 class ReplayLearner(NetworkLearner[H]):
     """A network, and a replay that its gradient steps sample."""
 
+    update_input: ClassVar[type] = TransitionBatch
+
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         if hyper.compress:
@@ -161,7 +166,7 @@ class ReplayLearner(NetworkLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: TransitionBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         self.replay.append(_fragment(batch))
@@ -294,8 +299,7 @@ def gap(phi: Tensor, target: Tensor) -> Tensor:
     return distance
 
 
-def _fragment(batch: Batch) -> Fragment:
-    assert batch.origin is not None and batch.terminated is not None and batch.final_inputs is not None
+def _fragment(batch: TransitionBatch) -> Fragment:
     column, first = batch.origin.numpy()
     return Fragment(
         [x.numpy() for x in batch.inputs],

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.nets.distributions import log_prob_entropy, parameter_count, parameters
+from evorl.nets.distributions import log_prob_entropy, parameters
 from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
@@ -31,7 +31,8 @@ from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.samplers.registry import SAMPLERS, RolloutSamplers, Sampling, in_shares
 from evorl.replay.stacks import put_together, take_apart
-from evorl.rl.core import Batch, Learned, Metrics
+from evorl.rl.batch import RolloutBatch
+from evorl.rl.core import Learned, Metrics
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
 from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
@@ -85,9 +86,8 @@ class RolloutHyper(OptimizerHyper):
         """Rollouts that arrive at once, at most."""
         return self.members * self.slots
 
-    def storage(self, spec: Spec, slots: int) -> Batch:
-        policy, features = parameter_count(spec.action), self._features(spec)
-        return Batch.empty(spec, self.horizon, slots, self.net.lstm, policy=policy, features=features)
+    def storage(self, spec: Spec, slots: int) -> RolloutBatch:
+        return RolloutBatch.empty(spec, self.horizon, slots, self.net.lstm, self._features(spec))
 
     def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
         kept = uncompressed(spec, self.compress)
@@ -123,7 +123,7 @@ class LossInputs(NamedTuple):
 
     coefficients: Coefficients
     statistics: tuple[Tensor, ...]  # of the inputs
-    columns: dict[str, Tensor]  # fields of `Batch`, each [T, N, ...]
+    columns: dict[str, Tensor]  # fields of `RolloutBatch`, each [T, N, ...]
     weight: Tensor | None  # [N] of the rollouts, with a sampler that weighs
     theta_target: Tensor | None  # [D] the learner's target network, if it has one
 
@@ -144,6 +144,7 @@ H = TypeVar("H", bound=RolloutHyper, covariant=True)
 class RolloutLearner(OptimizerLearner[H]):
     """A policy with a critic that learns from a replay of whole rollouts."""
 
+    update_input: ClassVar[type] = RolloutBatch
     policy: Policy
     theta_target: Tensor | None = None
 
@@ -236,7 +237,7 @@ class RolloutLearner(OptimizerLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: RolloutBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0
         self.lr.fill_(rate)
@@ -382,7 +383,7 @@ class RolloutLearner(OptimizerLearner[H]):
 FIELDS = ("start", "action", "log_prob", "value", "final_value", "reward", "done", "policy")
 
 
-def rollouts(batch: Batch) -> dict[str, Array]:
+def rollouts(batch: RolloutBatch) -> dict[str, Array]:
     """The slots of a batch as rollouts: its fields by name, each [B, ...], without a copy."""
     found = {f"input {i}": x for i, x in enumerate(batch.inputs)}
     found |= {name: getattr(batch, name) for name in FIELDS}
