@@ -31,7 +31,7 @@ class Player:
         self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
-        self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
+        self.names = [f"input {x.name!r}" for x in arena.spec.inputs]
         self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # offset of each component's part of a legal mask
         self.reported: set[str] | None = None  # the names of every episode's results
         self.broken: dict[int, int] = {}  # slots whose world has just failed, and the decisions of their episode
@@ -71,28 +71,28 @@ class Player:
 
         Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
         """
-        now = self.now = self.arena.recv()
-        rows = now.slots
+        decisions = self.now = self.arena.recv()
+        rows = decisions.slots
         sel = ALL if len(rows) == self.arena.slots else rows
         self.waiting[sel] = True
-        if now.inputs is not self._inputs:
+        if decisions.inputs is not self._inputs:
             self._check_form()
-        self._check(now.inputs, rows)
+        self._check(decisions.inputs, rows)
         self._check_legal(rows)
-        _check_finite(now.reward, rows, "the reward")
-        self.returns[sel] += now.reward[sel]
-        done = (now.terminated | now.truncated)[sel]
+        _check_finite(decisions.reward, rows, "the reward")
+        self.returns[sel] += decisions.reward[sel]
+        done = (decisions.terminated | decisions.truncated)[sel]
         self.start[sel] = done
-        if now.failed or self.broken:
-            self.broken = self._begin_again(now.failed)
+        if decisions.failed or self.broken:
+            self.broken = self._begin_again(decisions.failed)
         if not np.count_nonzero(done):  # a tenth of what `any` takes
-            return now, []
+            return decisions, []
         ended = np.arange(self.arena.slots)[sel][done]
-        self._check(now.final, ended[now.truncated[ended]])
-        named = {slot: self._episode(slot, result) for slot, result in now.results}
+        self._check(decisions.final, ended[decisions.truncated[ended]])
+        named = {slot: self._episode(slot, result) for slot, result in decisions.results}
         self.returns[ended] = 0
         self.lengths[ended] = 0
-        return now, list(named.items())
+        return decisions, list(named.items())
 
     def _begin_again(self, slots: list[int]) -> dict[int, int]:
         """Forget the present episode of each slot; return the decisions that it had, with the one that failed."""

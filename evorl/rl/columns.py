@@ -226,10 +226,10 @@ class TransitionColumns(Columns):
         self.terminated[at] = player.now.terminated[sel]
 
     def _put_cut(self, at: Any, sel: Any, player: Player) -> None:
-        now = player.now
-        for store, seen in zip(self.final_inputs, now.final, strict=True):
+        decisions = player.now
+        for store, seen in zip(self.final_inputs, decisions.final, strict=True):
             store[at] = seen[sel]
-        legal = now.legal if now.final_legal is None else now.final_legal
+        legal = decisions.legal if decisions.final_legal is None else decisions.final_legal
         if self.final_legal is not None and legal is not None:
             self.final_legal[at] = legal[sel]
 

@@ -132,15 +132,15 @@ class Hyper(ABC):
 
     def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
         """Return the field ``name`` (gamma or lam) for each named reward, [R]. Raises `BadRequest` on unknown ones."""
-        given: float | Mapping[str, float] = getattr(self, name)
-        if not isinstance(given, Mapping):
-            return torch.full((len(rewards),), float(given))
-        for reward in given:
+        value: float | Mapping[str, float] = getattr(self, name)
+        if not isinstance(value, Mapping):
+            return torch.full((len(rewards),), float(value))
+        for reward in value:
             if reward not in rewards:
                 raise unknown(reward, rewards, f"rl.{name}")
-        if missing := [reward for reward in rewards if reward not in given]:
+        if missing := [reward for reward in rewards if reward not in value]:
             raise BadRequest("a value is needed, as for every reward of the world", f"rl.{name}.{missing[0]}")
-        return torch.tensor([float(given[reward]) for reward in rewards])
+        return torch.tensor([float(value[reward]) for reward in rewards])
 
 
 class Acting(Protocol):
@@ -221,9 +221,9 @@ class NotFinite(ArithmeticError):
     """A NaN or an infinity; the message names what, where and at which step."""
 
 
-def finite_means(found: Mapping[str, Sequence[Tensor]], steps: int) -> Metrics:
+def finite_means(statistics: Mapping[str, Sequence[Tensor]], steps: int) -> Metrics:
     """The mean of each statistic. Raises `NotFinite`, which names the number of gradient steps."""
-    means = {name: float(torch.stack(list(numbers)).mean()) for name, numbers in found.items()}
+    means = {name: float(torch.stack(list(numbers)).mean()) for name, numbers in statistics.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise NotFinite(f"{name} is {mean} in gradient steps up to {steps}")

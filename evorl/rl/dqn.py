@@ -136,8 +136,8 @@ class Learner(ReplayLearner[H]):
         return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
 
     def decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
-        """Epsilon-greedy under Gumbel noise: the largest noise names an action evenly, and how large it is decides,
-        independently of that, whether to take it."""
+        """Epsilon-greedy under Gumbel noise. The action with the largest noise is uniformly distributed. The size of
+        that noise is independent of the action, and decides whether the action is taken."""
         epsilon, spread = extra
         epsilon = epsilon ** (1 + spread * torch.linspace(0, 1, len(noise), device=noise.device))  # Horgan et al. 2018
         q, drawn, count = out.raw, noise, torch.tensor(noise.shape[-1])

@@ -189,12 +189,12 @@ class PolicyGradient(NetworkLearner[H]):
         for number in range(self.passes()):
             stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
             names = tuple(stats[0])
-            now = torch.stack([x for one in stats for x in one.values()]).unflatten(0, (len(stats), len(names)))
-            if not torch.isfinite(now).all():
-                _raise_not_finite(names, now, number)
-            total = now.sum(0) if steps == 0 else total + now.sum(0)
+            numbers = torch.stack([x for step in stats for x in step.values()]).unflatten(0, (len(stats), len(names)))
+            if not torch.isfinite(numbers).all():
+                _raise_not_finite(names, numbers, number)
+            total = numbers.sum(0) if steps == 0 else total + numbers.sum(0)
             steps += len(stats)
-            if self._moved_too_far(dict(zip(names, now.mean(0).tolist(), strict=True))):
+            if self._moved_too_far(dict(zip(names, numbers.mean(0).tolist(), strict=True))):
                 break
         return Learned(steps, dict(zip(names, (total / steps).tolist(), strict=True)))
 

@@ -177,10 +177,10 @@ class ReplayLearner(NetworkLearner[H]):
             metrics["replay/candidates"] = self.sampler.factor(self.gradient_steps)
         self.sampler.advance(step)
         due = self._steps_due()
-        found = self._learn(due)
+        statistics = self._learn(due)
         taken = self.gradient_steps * self.hyper.samples
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
-        return Learned(due, metrics, found)
+        return Learned(due, metrics, statistics)
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
@@ -190,13 +190,13 @@ class ReplayLearner(NetworkLearner[H]):
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""
-        found: dict[str, list[Tensor]] = {}
+        statistics: dict[str, list[Tensor]] = {}
         while due:
             count = min(due, self.chunk)
             for name, numbers in self._take_steps(count).items():
-                found.setdefault(name, []).extend(numbers)
+                statistics.setdefault(name, []).extend(numbers)
             due -= count
-        return found
+        return statistics
 
     @property
     def chunk(self) -> int:
@@ -234,9 +234,9 @@ class ReplayLearner(NetworkLearner[H]):
     def _read(self, reading: Reading, numbers: Numbers, count: int) -> Any:
         """The `Transitions` [count, N, ...] of these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
-        found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
-        inputs, following = tuple(found.inputs), tuple(found.next_inputs)
-        read: Tree = (inputs, found.action, found.reward, found.discount, following, found.next_legal)
+        rows = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
+        inputs, following = tuple(rows.inputs), tuple(rows.next_inputs)
+        read: Tree = (inputs, rows.action, rows.reward, rows.discount, following, rows.next_legal)
         return Transitions(*mapped(lambda x: torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device), read))
 
     def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> Numbers:
