@@ -24,7 +24,7 @@ from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
 from evorl.replay.samplers.nearest import NearestRollouts
 from evorl.replay.samplers.registry import RolloutSamplers
-from evorl.rl.core import Batch
+from evorl.rl.batch import RolloutBatch
 from evorl.rl.vtrace import VTrace
 
 CHOSEN = 64
@@ -72,7 +72,7 @@ class Contestant:
         return {**{name: x / steps for name, x in self.times.items()}, "encoded": encoded / steps}
 
 
-def _played(batch: Batch) -> Batch:
+def _played(batch: RolloutBatch) -> RolloutBatch:
     """Rollouts of a policy that is near the learner's, drawn at random."""
     generator = torch.Generator().manual_seed(0)
     assert batch.features is not None

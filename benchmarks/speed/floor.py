@@ -26,7 +26,7 @@ from ppo import OUR_PONG, SB3_DEFAULTS
 
 from evorl.mdp.core import Arena, Box, Spec, heads
 from evorl.nets.distributions import outputs
-from evorl.rl.core import Batch
+from evorl.rl.batch import PolicyGradientBatch
 from evorl.training.train import Run
 from evorl.util.seed import Episodes
 
@@ -130,7 +130,7 @@ def measure(words: str, samples: int) -> dict[str, list[float]]:
     run = Run(whole)  # sets the threads
     slots = rl.members * rl.slots
     arena = whole.mdp.arena(slots, Episodes(0))
-    spec, batch = arena.spec, Batch.empty(arena.spec, rl.horizon, slots, rl.net.lstm)
+    spec, batch = arena.spec, PolicyGradientBatch.empty(arena.spec, rl.horizon, slots, rl.net.lstm)
     size = sum(x.nbytes for x in (*batch.inputs, batch.action, batch.log_prob, batch.value, batch.reward, batch.done))
     act = products(slots, layers(rl, spec), backward=False)
     learn = products(rl.minibatch, layers(rl, spec), backward=True)

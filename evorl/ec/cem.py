@@ -60,8 +60,8 @@ class CEM(Sampling, IndependentEvolution):
     gene_sigma: Positive = 0.3
     """Standard deviation of genes at the start, in units of their range."""
 
-    def evolver(self, space: Space, seed: int = 0) -> CrossEntropy:
-        return CrossEntropy(self, self, per_coordinate(space, self.gene_sigma, self.sigma), space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, self, per_coordinate(space, self.gene_sigma, self.sigma), space, seed)
 
 
 def elite_weights(n: int, weighting: str) -> Coordinates:
@@ -96,7 +96,7 @@ def elite_of(evaluations: Sequence[Evaluation], share: float) -> list[Evaluation
     return [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
 
 
-class CrossEntropy(Generational):
+class Strategy(Generational):
     """Holds mean and variance; its population is the last generation's elite, the best first."""
 
     def __init__(self, hyper: Evolution, sampling: Sampling, deviation: Coordinates, space: Space, seed: int) -> None:

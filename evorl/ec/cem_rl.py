@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.cem import CrossEntropy, Sampling
+from evorl.ec import cem
+from evorl.ec.cem import Sampling
 from evorl.ec.core import Evaluation, Individual, Metrics
 from evorl.ec.shared_critic import EVOLVED, TRAINED, CriticOrder, SharedCriticEvolution, WarmUpActions
 from evorl.ec.space import Space
@@ -53,7 +54,7 @@ class CEMRL(Sampling, SharedCriticEvolution):
         return Strategy(self, space, seed)
 
 
-class Strategy(CrossEntropy):
+class Strategy(cem.Strategy):
     def __init__(self, hyper: CEMRL, space: Space, seed: int) -> None:
         super().__init__(hyper, hyper, np.full(space.size, hyper.sigma), space, seed)
         self.trained = hyper.trained

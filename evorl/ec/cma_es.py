@@ -64,11 +64,11 @@ class CMAES(IndependentEvolution):
         if self.population < 4:
             raise BadRequest("must be at least 4: fewer individuals say nothing about a covariance", "population")
 
-    def evolver(self, space: Space, seed: int = 0) -> Adaptation:
-        return Adaptation(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Adaptation(Generational):
+class Strategy(Generational):
     """Keeps the package's object; its population is the last generation without the failed individuals."""
 
     hyper: CMAES

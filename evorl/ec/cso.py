@@ -37,8 +37,8 @@ class CSO(IndependentEvolution):
     sigma: NonNegative = 0.1
     """Standard deviation of the weights' velocities at the start."""
 
-    def evolver(self, space: Space, seed: int = 0) -> Competition:
-        return Competition(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
 def learned(v: Vectors, loser: Vectors, winner: Vectors, mean: Vectors, phi: float, r: Vectors) -> Vectors:
@@ -47,7 +47,7 @@ def learned(v: Vectors, loser: Vectors, winner: Vectors, mean: Vectors, phi: flo
     return after
 
 
-class Competition(Generational):
+class Strategy(Generational):
     """`population` is the swarm."""
 
     hyper: CSO

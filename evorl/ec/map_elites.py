@@ -53,8 +53,8 @@ class MapElites(IndependentEvolution):
         numbers = {gene.name for gene in space.genes if all(isinstance(one, int | float) for one in gene.choices)}
         return super().wanted(space) | {name: f"descriptors.{name}" for name in self.descriptors if name not in numbers}
 
-    def evolver(self, space: Space, seed: int = 0) -> Illumination:
-        return Illumination(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
 def archive(hyper: MapElites) -> GridArchive:
@@ -77,7 +77,7 @@ def offspring(hyper: MapElites, scale: Coordinates, a: Vectors, b: Vectors, gene
     return children + hyper.line * generator.standard_normal((len(a), 1)) * (b - a)
 
 
-class Illumination(Generational):
+class Strategy(Generational):
     """`population` are the elites, in the order of their cells."""
 
     hyper: MapElites

@@ -28,11 +28,11 @@ class NSGA2(Genetic):
 
     several = True
 
-    def evolver(self, space: Space, seed: int = 0) -> Sorting:
-        return Sorting(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Sorting(Breeder):
+class Strategy(Breeder):
     """Keeps nondominated individuals that are spread out."""
 
     def keys(self) -> tuple[Key, ...]:

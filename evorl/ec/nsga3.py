@@ -44,11 +44,11 @@ class NSGA3(Genetic):
     divisions: Count | None = None
     """Parts of each objective between directions; null: no more directions than individuals, or objectives."""
 
-    def evolver(self, space: Space, seed: int = 0) -> Niching:
-        return Niching(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Niching(Breeder):
+class Strategy(Breeder):
     """Keeps nondominated individuals near each reference direction."""
 
     hyper: NSGA3

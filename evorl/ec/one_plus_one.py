@@ -41,11 +41,11 @@ class OnePlusOne(IndependentEvolution):
     every: Count | None = None
     """Trials between two changes of sigma; null is a tenth of the window (Schwefel: the number of dimensions)."""
 
-    def evolver(self, space: Space, seed: int = 0) -> Climber:
-        return Climber(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Climber(Generational):
+class Strategy(Generational):
     """Its population is the parent."""
 
     hyper: OnePlusOne

@@ -24,7 +24,6 @@ from evorl.ec.core import (
     Objective,
     check_due,
     objective_weights,
-    objectives,
     pack,
     pack_evaluations,
     unpack,
@@ -32,6 +31,7 @@ from evorl.ec.core import (
 )
 from evorl.ec.space import Coordinates, Gene, Space
 from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import fitness
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction, Natural, Positive, StateDict
@@ -63,11 +63,11 @@ class PBT(IndependentEvolution):
         if self.slots is not None and self.slots > self.population:
             raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
 
-    def evolver(self, space: Space, seed: int = 0) -> Members:
-        return Members(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Members:
+class Strategy:
     """N members, each of them ready or in flight."""
 
     def __init__(self, hyper: PBT, space: Space, seed: int) -> None:
@@ -203,11 +203,6 @@ def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:
     """The members with an evaluation that did not fail, in order."""
     told = [one for one in members if one is not None]
     return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
-
-
-def fitness(evaluations: Sequence[Evaluation]) -> NDArray[np.float64]:
-    """[N]; -inf for those that failed."""
-    return objectives(evaluations)[:, 0]
 
 
 def portion(share: float, n: int) -> int:

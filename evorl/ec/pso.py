@@ -49,8 +49,8 @@ class PSO(IndependentEvolution):
                 f"{self.slots} is more than the population, whose particles are at one place each", "slots"
             )
 
-    def evolver(self, space: Space, seed: int = 0) -> Swarm:
-        return Swarm(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
 def velocity(hyper: PSO, v: Vectors, x: Vectors, own: Vectors, best: Vectors, r: Vectors) -> Vectors:
@@ -59,7 +59,7 @@ def velocity(hyper: PSO, v: Vectors, x: Vectors, own: Vectors, best: Vectors, r:
     return after
 
 
-class Swarm(Generational):
+class Strategy(Generational):
     """Moves particles by generations. An asynchronous swarm moves idle particles in the order of their return.
 
     `population` are the particles' bests.

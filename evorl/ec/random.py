@@ -22,11 +22,11 @@ class Random(IndependentEvolution):
 
     several = True
 
-    def evolver(self, space: Space, seed: int = 0) -> Searching:
-        return Searching(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Searching(Generational):
+class Strategy(Generational):
     """Keeps the best."""
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:

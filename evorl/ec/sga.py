@@ -35,11 +35,11 @@ class SGA(Genetic):
     truncation: Fraction = 0.2
     """Share of the population that truncation draws parents from, at least one."""
 
-    def evolver(self, space: Space, seed: int = 0) -> Elitist:
-        return Elitist(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class Elitist(Breeder):
+class Strategy(Breeder):
     """Keeps an elite; its population is in order, the fittest first."""
 
     hyper: SGA

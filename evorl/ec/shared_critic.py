@@ -27,6 +27,8 @@ from evorl.ec.core import (
     Individual,
     Metrics,
     check_due,
+    failed,
+    objectives,
     pack_evaluations,
     unpack_evaluations,
 )
@@ -161,11 +163,6 @@ def training_probability(trained: int, evolved: int, share: float, gain: float) 
     return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
 
 
-def failed(one: Evaluation) -> bool:
-    """Whether an individual has no fitness; nothing is compared with it."""
-    return bool(fitness([one])[0] == -np.inf)
-
-
 class SharedCriticEvolver(Evolver, Protocol):
     """An evolver whose individuals share a critic, as the loop sees it."""
 
@@ -234,14 +231,14 @@ class SteadyState(ABC):
         for one in evaluations:
             if one.individual.role == MEAN:
                 metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
-            elif self._hyper.compares and not failed(one):
+            elif self._hyper.compares and not failed(objectives([one]))[0]:
                 self.waiting.append(one)
             else:
                 metrics = self._learn(one, np.nan)
         return metrics
 
     def _learn(self, one: Evaluation, mean_fitness: float) -> Metrics:
-        if not failed(one):
+        if not failed(objectives([one]))[0]:
             self.population = [*self.population, one][-self._hyper.population :]
         x = self.space.vector(one.individual.genes, one.individual.weights)
         metrics = self.update(x, float(fitness([one])[0]), mean_fitness)

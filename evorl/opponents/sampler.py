@@ -15,7 +15,8 @@ from evorl.mdp.core import World
 from evorl.opponents.arena import RESULT, OpponentArena
 from evorl.opponents.core import PastSelves
 from evorl.opponents.pool import Game, Pool, Table
-from evorl.rl.core import Batch, Episode, Hyper, Learner
+from evorl.rl.batch import Batch
+from evorl.rl.core import Episode, Hyper, Learner
 from evorl.rl.frozen_policies import FrozenPolicies
 from evorl.rl.network_learner import NetworkLearner
 from evorl.rl.sampler import Sampler, episodes

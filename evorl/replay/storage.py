@@ -104,9 +104,9 @@ class Storage:
         of bytes compressed, in memory of this process."""
         self.spec, self.shape = spec, shape._replace(depth=depth(spec.inputs))
         room, rows = self.shape.frames, self.shape.rows
-        frames = [(one.shape[1:] if one.stacked else one.shape, np.dtype(one.dtype)) for one in spec.inputs]
+        frames = [(x.shape[1:] if x.stacked else x.shape, np.dtype(x.dtype)) for x in spec.inputs]
         self.inputs: tuple[Array | Packed, ...] = tuple(
-            (Packed if compress and dtype == np.uint8 else zeros)((room, *one), dtype) for one, dtype in frames
+            (Packed if compress and dtype == np.uint8 else zeros)((room, *frame), dtype) for frame, dtype in frames
         )
         self.earlier = zeros((room,), np.dtype("i8")) if self.shape.depth > 1 else None  # number of the frame before
         self.legal = zeros((room, sum(heads(spec.action))), np.dtype(bool)) if spec.masked else None
@@ -129,17 +129,17 @@ class Storage:
         """Return the inputs, each [..., *], of the states whose newest frames have these numbers [...]."""
         stacks = self.stacks(frames) % self.shape.frames
         return tuple(
-            x.take(stacks[..., -one.shape[0] :] if one.stacked else stacks[..., -1], 0)
-            for one, x in zip(self.spec.inputs, self.inputs, strict=True)
+            store.take(stacks[..., -x.shape[0] :] if x.stacked else stacks[..., -1], 0)
+            for x, store in zip(self.spec.inputs, self.inputs, strict=True)
         )
 
     def stacks(self, frames: Numbers) -> Numbers:
         """Return the numbers of the newest D frames [..., D], oldest first, of states by their newest ones [...]."""
-        found = [frames]
+        stack = [frames]
         if self.earlier is not None:
             for _ in range(self.shape.depth - 1):
-                found.append(self.earlier[found[-1] % self.shape.frames])
-        return np.stack(found[::-1], -1)
+                stack.append(self.earlier[stack[-1] % self.shape.frames])
+        return np.stack(stack[::-1], -1)
 
     def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
         """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
@@ -148,21 +148,21 @@ class Storage:
         ``gamma`` [R] per step.
         """
         at = numbers % self.shape.rows
-        reward, discount, now = self.reward[at], np.broadcast_to(gamma, (len(at), len(gamma))), at
+        reward, discount, last = self.reward[at], np.broadcast_to(gamma, (len(at), len(gamma))), at
         for _ in range(1, steps):
-            following = self.following[now]
+            following = self.following[last]
             more = (following != NONE) & (following < length)
-            then = np.where(more, following % self.shape.rows, now)
+            then = np.where(more, following % self.shape.rows, last)
             reward = reward + np.where(more[:, None], discount * self.reward[then], 0)
             discount = np.where(more[:, None], discount * gamma, discount)
-            now = then
-        before, after = self.frame[at], self.next_frame[now]
+            last = then
+        before, after = self.frame[at], self.next_frame[last]
         return Transitions(
             self.seen(before),
             None if self.legal is None else self.legal[before % self.shape.frames],
             self.action[at],
             reward.astype(np.float32),
-            np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
+            np.where(self.terminated[last][:, None], 0, discount).astype(np.float32),
             self.seen(after),
             None if self.legal is None else self.legal[after % self.shape.frames],
         )
@@ -272,8 +272,8 @@ class Replay(Storage):
         Return their numbers [N]; ``earlier`` [N] are those of the frames before, NONE for a first one."""
         numbers = self.frames + np.arange(len(earlier))
         frames = [
-            x[:, max(one.shape[0] - 1 - back, 0)] if one.stacked else x
-            for one, x in zip(self.spec.inputs, states, strict=False)
+            state[:, max(x.shape[0] - 1 - back, 0)] if x.stacked else state
+            for x, state in zip(self.spec.inputs, states, strict=False)
         ]
         names = () if self.earlier is None else (np.where(earlier == NONE, numbers, earlier),)
         self.put_frames(self.frames, [*frames, *states[len(frames) :], *names])
@@ -283,16 +283,16 @@ class Replay(Storage):
     def _check(self, new: Fragment, cut: Array) -> None:
         """Raise `WorldError` where a state is not the stack of frames that would be read."""
         on = np.zeros(np.count_nonzero(cut), bool)
-        for one, x, final in zip(self.spec.inputs, new.inputs, new.final_inputs, strict=True):
-            if one.stacked:
-                before, after = (some.reshape(new.done.size, *some.shape[2:]) for some in (x[:-1], x[1:]))
-                check_stacks(one, before, after, new.done.reshape(-1))
-                check_stacks(one, x[:-1][cut], final[cut], on)
+        for x, states, final in zip(self.spec.inputs, new.inputs, new.final_inputs, strict=True):
+            if x.stacked:
+                before, after = (part.reshape(new.done.size, *part.shape[2:]) for part in (states[:-1], states[1:]))
+                check_stacks(x, before, after, new.done.reshape(-1))
+                check_stacks(x, states[:-1][cut], final[cut], on)
 
     def _forget(self) -> None:
         """Drop the records of appends that no present reader needs."""
         oldest = self._oldest_of_all()
-        keep = bisect_right(self.appends, oldest, key=lambda one: one.transitions)
+        keep = bisect_right(self.appends, oldest, key=lambda append: append.transitions)
         del self.appends[: max(keep - 1, 0)]
 
     # -------------------------------------------------------------- what readers may see
@@ -303,17 +303,29 @@ class Replay(Storage):
 
     def spares(self, length: int, transitions: int, frames: int) -> bool:
         """Whether a reader of this length may go on reading while so many transitions and frames are appended."""
-        at = bisect_left(self.appends, length, key=lambda one: one.transitions)
+        at = bisect_left(self.appends, length, key=lambda append: append.transitions)
         then = self.appends[at].frames if at < len(self.appends) else self.frames
         more = max(self.count + transitions - length, self.frames + frames - then)
         return more <= self.shape.slack
 
     def oldest(self, length: int) -> int:
-        """The oldest number that a reader of this length may name: of a transition whose frames are still there."""
-        newest = self.appends[bisect_left(self.appends, length, key=lambda one: one.transitions)]
-        held = self.shape.frames - self.shape.slack
-        limit = newest.frames - held + self.shape.shared  # the frames before an append that is whole
-        partial = bisect_left(self.appends, limit, key=lambda one: one.frames)
+        """The oldest number that a reader of this length may name: of a transition whose frames are still there.
+
+        Frames by number; while the reader reads, ``slack`` more overwrite what is oldest in the ring::
+
+            0               low            limit                           newest.frames
+            |  overwritten   |    shared     |                                   |   slack   |
+                             |<------------------- room: `Shape.frames` -------------------->|
+            | append | append |   before  |    partial   |  append  |  append  |  newest  |
+                                                ^ start
+
+        An append names no frames but its own and the ``shared`` ones before it. So those that begin at the limit or
+        later are whole. Of the one that begins before it, the first transitions are lost.
+        """
+        newest = self.appends[bisect_left(self.appends, length, key=lambda append: append.transitions)]
+        low = newest.frames + self.shape.slack - self.shape.frames
+        limit = low + self.shape.shared
+        partial = bisect_left(self.appends, limit, key=lambda append: append.frames)
         before = self.appends[partial - 1] if partial else Append(0, 0)
         # A row's frames are at most D + 1 rows older than its place in the append; a row has at most all columns.
         missing = limit - before.frames + self.shape.depth * len(self.last) if limit > before.frames else 0
@@ -352,9 +364,9 @@ class Replay(Storage):
 
     def load_state_dict(self, state: StateDict) -> None:
         self.count, self.frames = state["count"], state["frames"]
-        self.appends = [Append(*one) for one in np.asarray(state["appends"]).tolist()]
+        self.appends = [Append(*totals) for totals in np.asarray(state["appends"]).tolist()]
         states, transitions = (
-            one.whole() if isinstance(one, AppendedRows) else one for one in (state["states"], state["transitions"])
+            part.whole() if isinstance(part, AppendedRows) else part for part in (state["states"], state["transitions"])
         )
         self.put_frames(states["first"], by_number(states["rows"]))
         self.put_transitions(transitions["first"], transitions["rows"], self.count)
@@ -367,9 +379,9 @@ def ring_bytes(spec: Spec, shape: Shape) -> int:
     """Bytes that the arrays of a ring take."""
     total = 0
 
-    def measure(one: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def measure(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         nonlocal total
-        total += -(-int(np.prod(one)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        total += -(-int(np.prod(sizes)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         return np.empty(0)
 
     Storage(spec, shape, measure)

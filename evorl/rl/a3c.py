@@ -17,7 +17,8 @@ from torch import Tensor
 from evorl.mdp.core import Spec
 from evorl.ops.losses import explained_variance
 from evorl.rl import a2c
-from evorl.rl.core import Batch, Learned, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Learned, NotFinite
 from evorl.rl.policy_gradient import Coefficients, Columns
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
@@ -53,16 +54,16 @@ class Gradient:
 class Learner(a2c.Learner):
     update_input: ClassVar[type] = Gradient
 
-    def to_update_input(self, batch: Batch, step: int) -> Gradient:
+    def to_update_input(self, batch: PolicyGradientBatch, step: int) -> Gradient:
         """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
         self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
         log_prob, value, advantage, target = self._advantages_and_targets(batch, batch.reward)
         columns = self._columns(batch, log_prob, value, advantage.sum(-1), target)
         rows = torch.arange(columns.action.shape[self._axis], device=self.device)
-        found = self._replay(self._gradient_and_stats, self.theta, self.coefficients, rows, columns)
-        stats = {name: float(x) for name, x in found.items() if name != "gradient"}
+        numbers = self._replay(self._gradient_and_stats, self.theta, self.coefficients, rows, columns)
+        stats = {name: float(x) for name, x in numbers.items() if name != "gradient"}
         stats["value/explained_variance"] = float(explained_variance(value, target))
-        return Gradient(found["gradient"], stats)
+        return Gradient(numbers["gradient"], stats)
 
     def _gradient_and_stats(
         self, theta: Tensor, coefficients: Coefficients, rows: Tensor, columns: Columns
@@ -71,13 +72,13 @@ class Learner(a2c.Learner):
         gradient, stats = self._gradient(theta, coefficients, rows, columns)
         return {"gradient": gradient, **stats}
 
-    def update(self, given: Any, step: int, iteration: int) -> Learned:
+    def update(self, update_input: Any, step: int, iteration: int) -> Learned:
         """Take one step along a member's gradient. Raises `NotFinite`."""
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
-        gradient = given.gradient.to(self.device)
+        gradient = update_input.gradient.to(self.device)
         norm = float(self._apply_gradient(gradient, *self.network, self.lr))
-        for name, x in {**given.stats, "optimizer/grad_norm": norm}.items():
+        for name, x in {**update_input.stats, "optimizer/grad_norm": norm}.items():
             if not -float("inf") < x < float("inf"):
                 raise NotFinite(f"{name} is {x} in a member's gradient")
-        return Learned(1, {**given.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate})
+        return Learned(1, {**update_input.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate})

@@ -11,8 +11,9 @@ from torch import Tensor
 from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
 from evorl.mdp.forms import check_arrays
 from evorl.nets.distributions import draw_noise, noise_size
-from evorl.rl.columns import ALL, Columns, index
-from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
+from evorl.rl.batch import Batch
+from evorl.rl.columns import ALL
+from evorl.rl.core import Acting, Decision, Episode, Learner, NotFinite
 from evorl.rl.ended_games import EndedGames
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
@@ -30,7 +31,7 @@ class Player:
         self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
-        self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
+        self.names = [f"input {x.name!r}" for x in arena.spec.inputs]
         self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # offset of each component's part of a legal mask
         self.reported: set[str] | None = None  # the names of every episode's results
         self.broken: dict[int, int] = {}  # slots whose world has just failed, and the decisions of their episode
@@ -70,28 +71,28 @@ class Player:
 
         Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
         """
-        now = self.now = self.arena.recv()
-        rows = now.slots
+        decisions = self.now = self.arena.recv()
+        rows = decisions.slots
         sel = ALL if len(rows) == self.arena.slots else rows
         self.waiting[sel] = True
-        if now.inputs is not self._inputs:
+        if decisions.inputs is not self._inputs:
             self._check_form()
-        self._check(now.inputs, rows)
+        self._check(decisions.inputs, rows)
         self._check_legal(rows)
-        _check_finite(now.reward, rows, "the reward")
-        self.returns[sel] += now.reward[sel]
-        done = (now.terminated | now.truncated)[sel]
+        _check_finite(decisions.reward, rows, "the reward")
+        self.returns[sel] += decisions.reward[sel]
+        done = (decisions.terminated | decisions.truncated)[sel]
         self.start[sel] = done
-        if now.failed or self.broken:
-            self.broken = self._begin_again(now.failed)
+        if decisions.failed or self.broken:
+            self.broken = self._begin_again(decisions.failed)
         if not np.count_nonzero(done):  # a tenth of what `any` takes
-            return now, []
+            return decisions, []
         ended = np.arange(self.arena.slots)[sel][done]
-        self._check(now.final, ended[now.truncated[ended]])
-        named = {slot: self._episode(slot, result) for slot, result in now.results}
+        self._check(decisions.final, ended[decisions.truncated[ended]])
+        named = {slot: self._episode(slot, result) for slot, result in decisions.results}
         self.returns[ended] = 0
         self.lengths[ended] = 0
-        return now, list(named.items())
+        return decisions, list(named.items())
 
     def _begin_again(self, slots: list[int]) -> dict[int, int]:
         """Forget the present episode of each slot; return the decisions that it had, with the one that failed."""
@@ -179,16 +180,12 @@ class Actor:
     def __init__(self, arena: Arena, learner: Learner, seed: int, member: int, batch: Batch) -> None:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
-        self.store = Columns(batch)
-        self.replayed = batch.terminated is not None or batch.policy is not None
+        self.columns = batch.columns(member)
         self.together = isinstance(arena, StepsTogether)
         self.tied = arena.slots if self.together else arena.sides  # adjacent slots step together
         self.ended = EndedGames(arena.sides)
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that belong to no batch
         self.taken_back = np.zeros(arena.slots, np.int64)  # decisions of each slot that failed in this batch
-        self.decisions = np.zeros(arena.slots, np.int64)  # all decisions of each slot but those taken back in a batch
-        if batch.origin is not None:
-            batch.origin[0] = torch.arange(member * arena.slots, (member + 1) * arena.slots)
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
         """Collect T decisions of every slot; return the environment steps they took and the episodes that ended.
@@ -197,52 +194,39 @@ class Actor:
         game (in a `StepsTogether` arena: any slot) needs it to go on. Then it plays on, and those
         decisions belong to no batch.
         """
-        player, store = self.player, self.store
-        horizon, slots = store.reward.shape[:2]
-        noise = self._noise(iteration, horizon, slots)
-        t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
-        spare = ~player.waiting  # the slot's decision in flight belongs to no batch
-        closed = np.zeros(slots, bool)  # the slot's bootstrap state is stored
+        player, columns = self.player, self.columns
+        noise = self._noise(iteration, *columns.done.shape)
         self.extra[:] = self.taken_back[:] = 0
+        columns.begin(player)
         cost = 0
-        store.final_value[:] = 0
-        if self.batch.origin is not None:
-            self.batch.origin[1] = torch.from_numpy(self.decisions)
-        if self.batch.carry is not None and player.carry is not None:
-            self.batch.carry.copy_(player.carry)
-        while (t < horizon).any():
-            short = np.flatnonzero(player.waiting & (t < horizon))
-            if len(short):
-                at, sel = index(t, short)
-                decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
-                store.put(at, sel, player, decision)
-                player.send(short, decision)
-                self.decisions[short] += 1
-            if self.tied > 1 and len(short) < slots:  # a slot may wait for another
-                self._play_on(iteration, t < horizon, spare, closed)
-            now, over = player.recv()
-            cost += now.cost
-            rows = now.slots[~spare[now.slots]]
-            if player.broken:
-                rows = self._take_back(iteration, t, noise, rows)
-            spare[now.slots] = False
+        while (short := columns.short).any():
+            rows = np.flatnonzero(player.waiting & short)
             if len(rows):
-                store.put_outcome(*index(t, rows), player)
-                t[rows] += 1
+                at, sel = columns.place(rows)
+                decision = player.decide(noise[at] if sel is ALL else columns.at_next(noise))
+                columns.put(at, sel, player, decision)
+                player.send(rows, decision)
+            if self.tied > 1 and len(rows) < len(short):  # a slot may wait for another
+                self._play_on(iteration, short)
+            decisions, over = player.recv()
+            cost += decisions.cost
+            answered = columns.answered(decisions.slots)
+            if player.broken:
+                answered = self._take_back(iteration, noise, answered)
+            if len(answered):
+                columns.put_outcome(answered, player)
             for slot, episode in over:
-                self.ended.add(int(t.min() if self.together else t[slot]), slot, episode)
-        store.put_last(ALL if not closed.any() else ~closed, player, self._last_decision(noise))
+                self.ended.add(int(columns.t.min() if self.together else columns.t[slot]), slot, episode)
+        # its value bootstraps the batch; most replays need none
+        last = player.decide(torch.zeros_like(noise[0])) if columns.bootstraps else None
+        columns.close(np.ones_like(columns.closed), player, last)
         return cost, self.ended.take()
-
-    def _last_decision(self, noise: Tensor) -> Decision | None:
-        """The decision whose value a batch is bootstrapped with; a replay needs none."""
-        return None if self.replayed else self.player.decide(torch.zeros_like(noise[0]))
 
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
         return torch.from_numpy(draw_noise(self.player.arena.spec.action, generator, (horizon, slots)))
 
-    def _take_back(self, iteration: int, t: Array, noise: Tensor, rows: Array) -> Array:
+    def _take_back(self, iteration: int, noise: Tensor, rows: Array) -> Array:
         """Take back the failed decisions among those of ``rows``; return the other rows.
 
         The decision that is made instead has noise of its own. With the same noise, an action that its world cannot
@@ -250,19 +234,15 @@ class Actor:
         """
         lost = np.isin(rows, list(self.player.broken))
         failed = rows[lost]
-        inside, first = failed[t[failed] > 0], failed[t[failed] == 0]
-        self.store.truncate_before(t, inside)
-        self.decisions[inside] -= 1
-        if self.batch.origin is not None:  # what the batch before ended with is not what this one begins with
-            self.batch.origin[1, first] += 1
+        self.columns.take_back(failed)
         for slot in failed.tolist():
             words = (self.seed, "instead", self.member, iteration, slot, int(self.taken_back[slot]))
             drawn = draw_noise(self.player.arena.spec.action, seeds.generator(*words), ())
-            noise[t[slot], slot] = torch.from_numpy(drawn)
+            noise[self.columns.t[slot], slot] = torch.from_numpy(drawn)
             self.taken_back[slot] += 1
         return rows[~lost]
 
-    def _play_on(self, iteration: int, short: Array, spare: Array, closed: Array) -> None:
+    def _play_on(self, iteration: int, short: Array) -> None:
         """Answer the slots that have their T decisions but hold up another slot."""
         player = self.player
         games = short.reshape(-1, self.tied).any(1).repeat(self.tied)
@@ -275,23 +255,17 @@ class Actor:
             noise[slot] = torch.from_numpy(draw_noise(player.arena.spec.action, seeds.generator(*words), ()))
             self.extra[slot] += 1
         decision = player.decide(noise)
-        first = np.zeros_like(closed)
-        first[rows] = ~closed[rows]
-        self.store.put_last(first, player, None if self.replayed else decision)
-        closed[rows] = spare[rows] = True
+        self.columns.pass_over(rows, player, decision)
         player.send(rows, decision)
-        self.decisions[rows] += 1
 
     def state_dict(self) -> StateDict:
         """Return the state between two collections: the waiting slots and their running episodes."""
-        counted = {} if self.batch.origin is None else {"decisions": self.decisions.copy()}
-        return {**self.player.state_dict(), **counted, "ended": self.ended.state_dict()}
+        return {**self.player.state_dict(), **self.columns.state_dict(), "ended": self.ended.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.player.load_state_dict(state)
         self.ended.load_state_dict(state.get("ended", {}))  # missing in runs of older versions
-        if self.batch.origin is not None:
-            self.decisions = np.array(state["decisions"])
+        self.columns.load_state_dict(state)
 
 
 def _merged(carry: Tensor, new: Tensor, rows: Array) -> Tensor:

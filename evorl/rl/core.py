@@ -1,7 +1,6 @@
-"""The types that all learners share: batches, episodes, base hyper-parameters and the `Learner` protocol.
+"""The types that all learners share: decisions, episodes, base hyper-parameters and the `Learner` protocol.
 
-Letters in shapes: T decisions of a slot in a batch, B slots (all members side by side), R named rewards,
-K action components, L legal-mask entries.
+Letters in shapes are those of `evorl.rl.batch`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Box, Spec, heads
+from evorl.mdp.core import Spec
 from evorl.nets.policy import Net
+from evorl.rl.batch import Batch
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.typed import unknown
@@ -56,98 +56,12 @@ class Episode(NamedTuple):
     results: dict[str, float]  # numbers that the world reports
 
 
-@dataclass
-class Batch:
-    """T decisions of each of B slots, in preallocated storage that the next collection overwrites.
-
-    ``next_value`` is the value of what followed a decision: of the next state within an episode, of the
-    state where a truncated episode was cut, 0 after a termination. ``done`` cuts the recursion either way.
-    """
-
-    inputs: tuple[Tensor, ...]  # each [T+1, B, ...]; the last row is the state to bootstrap from
-    legal: Tensor | None  # bool [T+1, B, L]
-    start: Tensor  # bool [T+1, B]: an episode's first decision
-    action: Tensor  # int64 or float32 [T, B, K]
-    log_prob: Tensor  # [T, B] under the policy that acted
-    value: Tensor  # [T+1, B, R]
-    final_value: Tensor  # [T, B, R]: where truncated, the value of the state the episode was cut at; else 0
-    reward: Tensor  # [T, B, R]
-    done: Tensor  # bool [T, B]
-    carry: Tensor | None  # [2, B, H] before the first decision
-    # for a replay only:
-    carries: Tensor | None = None  # [T, B, 2, H] before each decision, zero where it begins an episode
-    terminated: Tensor | None = None  # bool [T, B]: the episode ended in a terminal state
-    final_inputs: tuple[Tensor, ...] | None = None  # each [T, B, ...]: where truncated, the state it was cut at
-    final_legal: Tensor | None = None  # bool [T, B, L]
-    origin: Tensor | None = None  # int64 [2, B]: number of the slot in the run, decisions that it had made before
-    # for a replay of whole rollouts only:
-    policy: Tensor | None = None  # [T, B, P] the policy that acted (`evorl.nets.distributions.parameters`)
-    features: Tensor | None = None  # [T, B, F] its features
-
-    @classmethod
-    def empty(
-        cls, spec: Spec, horizon: int, slots: int, lstm: int, replay: bool = False, policy: int = 0, features: int = 0
-    ) -> Batch:
-        """Storage for T = horizon and B = slots; ``replay`` adds what a replay needs, ``policy`` and ``features`` what
-        a replay of rollouts needs: P and F."""
-        t, b, r = horizon, slots, len(spec.rewards)
-        legal = sum(heads(spec.action))
-        action = (
-            torch.zeros(t, b, len(spec.action.low))
-            if isinstance(spec.action, Box)
-            else torch.zeros(t, b, len(heads(spec.action)), dtype=torch.int64)
-        )
-
-        def states(length: int) -> tuple[Tensor, ...]:
-            return tuple(torch.zeros(length, b, *one.shape, dtype=getattr(torch, one.dtype)) for one in spec.inputs)
-
-        return cls(
-            inputs=states(t + 1),
-            legal=torch.ones(t + 1, b, legal, dtype=torch.bool) if spec.masked else None,
-            start=torch.ones(t + 1, b, dtype=torch.bool),
-            action=action,
-            log_prob=torch.zeros(t, b),
-            value=torch.zeros(t + 1, b, r),
-            final_value=torch.zeros(t, b, r),
-            reward=torch.zeros(t, b, r),
-            done=torch.zeros(t, b, dtype=torch.bool),
-            carry=torch.zeros(2, b, lstm) if lstm and not replay else None,
-            carries=torch.zeros(t, b, 2, lstm) if lstm and replay else None,
-            terminated=torch.zeros(t, b, dtype=torch.bool) if replay else None,
-            final_inputs=states(t) if replay else None,
-            final_legal=torch.ones(t, b, legal, dtype=torch.bool) if replay and spec.masked else None,
-            origin=torch.zeros(2, b, dtype=torch.int64) if replay else None,
-            policy=torch.zeros(t, b, policy) if policy else None,
-            features=torch.zeros(t, b, features) if features else None,
-        )
-
-    def fill(self, parts: Sequence[Batch]) -> Batch:
-        """Copy the slots of all parts side by side into this storage; return a single part unchanged."""
-        if len(parts) == 1:
-            return parts[0]
-        for name, whole in vars(self).items():
-            pieces = [getattr(part, name) for part in parts]
-            if isinstance(whole, Tensor):
-                torch.cat(pieces, 1, out=whole)
-            elif whole is not None:
-                for number, one in enumerate(whole):
-                    torch.cat([piece[number] for piece in pieces], 1, out=one)
-        return self
-
-    @property
-    def next_value(self) -> Tensor:
-        """The value [T, B, R] of what followed each decision."""
-        return torch.where(self.done.unsqueeze(-1), self.final_value, self.value[1:])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Hyper(ABC):
     """Hyper-parameters of every learner; each field is a Hydra key of its ``conf/rl`` file."""
 
     parallel: ClassVar[bool] = False
     """Whether several learners can share its gradient steps."""
-    replays: ClassVar[bool] = False
-    """Whether its learners keep experience in a replay."""
     policy_head: ClassVar[bool] = True
     """Whether their network is a policy, whose weights alone can be played (``ec.lifetime=play``)."""
     members: Count = 1
@@ -202,9 +116,9 @@ class Hyper(ABC):
             return ""
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
 
+    @abstractmethod
     def storage(self, spec: Spec, slots: int) -> Batch:
-        """Return empty storage for a batch of so many slots."""
-        return Batch.empty(spec, self.horizon, slots, self.net.lstm, self.replays)
+        """Return empty storage for a batch of so many slots, of the kind that the learner takes."""
 
     def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:  # noqa: B027 (most have no replay)
         """Raise `BadRequest` where the replays of so many learners at once do not fit into this machine's memory.
@@ -218,15 +132,15 @@ class Hyper(ABC):
 
     def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
         """Return the field ``name`` (gamma or lam) for each named reward, [R]. Raises `BadRequest` on unknown ones."""
-        given: float | Mapping[str, float] = getattr(self, name)
-        if not isinstance(given, Mapping):
-            return torch.full((len(rewards),), float(given))
-        for reward in given:
+        value: float | Mapping[str, float] = getattr(self, name)
+        if not isinstance(value, Mapping):
+            return torch.full((len(rewards),), float(value))
+        for reward in value:
             if reward not in rewards:
                 raise unknown(reward, rewards, f"rl.{name}")
-        if missing := [reward for reward in rewards if reward not in given]:
+        if missing := [reward for reward in rewards if reward not in value]:
             raise BadRequest("a value is needed, as for every reward of the world", f"rl.{name}.{missing[0]}")
-        return torch.tensor([float(given[reward]) for reward in rewards])
+        return torch.tensor([float(value[reward]) for reward in rewards])
 
 
 class Acting(Protocol):
@@ -255,7 +169,7 @@ class Learner(Acting, Protocol):
     """One policy and its update rule. No loop, no sockets, no files."""
 
     update_input: ClassVar[type]
-    """The type that `update` takes: `Batch`, or what the members compute from one (gradients in A3C)."""
+    """The type that `update` takes: a `Batch`, or what the members compute from one (gradients in A3C)."""
 
     def weights(self) -> list[Tensor]:
         """Return everything that acting needs, without a copy."""
@@ -265,7 +179,7 @@ class Learner(Acting, Protocol):
         """Act with another learner's weights from now on."""
         ...
 
-    def to_update_input(self, batch: Batch, step: int) -> Any:
+    def to_update_input(self, batch: Any, step: int) -> Any:
         """Turn a member's batch into the ``update_input`` that it sends; ``step`` drives the schedules."""
         ...
 
@@ -307,9 +221,9 @@ class NotFinite(ArithmeticError):
     """A NaN or an infinity; the message names what, where and at which step."""
 
 
-def finite_means(found: Mapping[str, Sequence[Tensor]], steps: int) -> Metrics:
+def finite_means(statistics: Mapping[str, Sequence[Tensor]], steps: int) -> Metrics:
     """The mean of each statistic. Raises `NotFinite`, which names the number of gradient steps."""
-    means = {name: float(torch.stack(list(numbers)).mean()) for name, numbers in found.items()}
+    means = {name: float(torch.stack(list(numbers)).mean()) for name, numbers in statistics.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise NotFinite(f"{name} is {mean} in gradient steps up to {steps}")

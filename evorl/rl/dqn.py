@@ -28,7 +28,8 @@ from evorl.nets.trees import Tree
 from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
 from evorl.replay.samplers.prioritized import Prioritized
 from evorl.replay.samplers.registry import WeightedSamplers
-from evorl.rl.core import Batch, Learned
+from evorl.rl.batch import TransitionBatch
+from evorl.rl.core import Learned
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
 from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap
@@ -135,8 +136,8 @@ class Learner(ReplayLearner[H]):
         return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
 
     def decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
-        """Epsilon-greedy under Gumbel noise: the largest noise names an action evenly, and how large it is decides,
-        independently of that, whether to take it."""
+        """Epsilon-greedy under Gumbel noise. The action with the largest noise is uniformly distributed. The size of
+        that noise is independent of the action, and decides whether the action is taken."""
         epsilon, spread = extra
         epsilon = epsilon ** (1 + spread * torch.linspace(0, 1, len(noise), device=noise.device))  # Horgan et al. 2018
         q, drawn, count = out.raw, noise, torch.tensor(noise.shape[-1])
@@ -182,7 +183,7 @@ class Learner(ReplayLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: TransitionBatch, step: int, iteration: int) -> Learned:
         self.exploration = scheduled(self.hyper.epsilon, step)
         learned = super().update(batch, step, iteration)
         metrics = {**learned.metrics, "policy/epsilon": 1.0 if self.plays_uniformly else self.exploration}

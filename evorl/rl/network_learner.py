@@ -23,7 +23,7 @@ from evorl.nets.statistics import Moments
 from evorl.nets.trees import Tree, leaves, mapped
 from evorl.ops.adam import Adam, adam, fused_adam
 from evorl.ops.rmsprop import RMSProp
-from evorl.rl.core import Batch, Decision, Hyper
+from evorl.rl.core import Decision, Hyper
 from evorl.rl.data_parallel import Argument, Collective, Leader, Split
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -45,7 +45,7 @@ class NetworkLearner(Generic[H]):
     passes and updates of small networks are captured once and replayed (`evorl.nets.capture`).
     """
 
-    update_input: ClassVar[type] = Batch
+    update_input: ClassVar[type]
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
@@ -158,7 +158,7 @@ class NetworkLearner(Generic[H]):
             statistics = weights[1 + len(self.extra) :]
             self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in statistics))
 
-    def to_update_input(self, batch: Batch, step: int) -> Any:
+    def to_update_input(self, batch: Any, step: int) -> Any:
         return batch
 
     # -------------------------------------------------------------- optimising

@@ -22,7 +22,8 @@ from evorl.nets.statistics import ReturnScale
 from evorl.nets.trees import mapped
 from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
 from evorl.ops.returns import gae, vtrace
-from evorl.rl.core import Batch, Hyper, Learned, Metrics, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Hyper, Learned, Metrics, NotFinite
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network, NetworkLearner
 from evorl.util import seed as seeds
@@ -59,6 +60,9 @@ class PolicyGradientHyper(Hyper):
                 "scale rewards in the world, or take one member",
                 "normalize_rewards",
             )
+
+    def storage(self, spec: Spec, slots: int) -> PolicyGradientBatch:
+        return PolicyGradientBatch.empty(spec, self.horizon, slots, self.net.lstm)
 
 
 class Minibatch(NamedTuple):
@@ -116,6 +120,8 @@ H = TypeVar("H", bound=PolicyGradientHyper, covariant=True)
 class PolicyGradient(NetworkLearner[H]):
     """A learner that follows the gradient of its policy's return: advantages, minibatches, passes."""
 
+    update_input: ClassVar[type] = PolicyGradientBatch
+
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         entropy, critic = torch.zeros(2, device=device)
@@ -134,7 +140,7 @@ class PolicyGradient(NetworkLearner[H]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The algorithm's loss on a minibatch, from the present policy's log-probabilities and entropy."""
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: PolicyGradientBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
@@ -148,7 +154,9 @@ class PolicyGradient(NetworkLearner[H]):
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         return learned
 
-    def _advantages_and_targets(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _advantages_and_targets(
+        self, batch: PolicyGradientBatch, reward: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return old log-probabilities [T, B], and values, advantages and targets [T, B, R].
 
         One advantage and one target per named reward; the policy follows their sum.
@@ -164,7 +172,7 @@ class PolicyGradient(NetworkLearner[H]):
         return log_prob, value, advantage, target
 
     @torch.no_grad()
-    def _reevaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _reevaluate(self, batch: PolicyGradientBatch) -> tuple[Tensor, Tensor]:
         """Recompute a batch with the current network: log-probabilities [T, B] and values [T+1, B, R]."""
         rest = () if batch.carry is None else (batch.carry.to(self.device), batch.start.to(self.device))
         inputs = tuple(x.to(self.device) for x in batch.inputs)
@@ -174,19 +182,19 @@ class PolicyGradient(NetworkLearner[H]):
         log_prob, _ = log_prob_entropy(self.spec.action, out.raw[:-1], out.log_std, legal, action)
         return log_prob.cpu(), out.value.cpu()
 
-    def descend(self, batch: Batch, columns: Columns, iteration: int) -> Learned:
+    def descend(self, batch: PolicyGradientBatch, columns: Columns, iteration: int) -> Learned:
         """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""
         total = torch.zeros(0)
         steps = 0
         for number in range(self.passes()):
             stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
             names = tuple(stats[0])
-            now = torch.stack([x for one in stats for x in one.values()]).unflatten(0, (len(stats), len(names)))
-            if not torch.isfinite(now).all():
-                _raise_not_finite(names, now, number)
-            total = now.sum(0) if steps == 0 else total + now.sum(0)
+            numbers = torch.stack([x for step in stats for x in step.values()]).unflatten(0, (len(stats), len(names)))
+            if not torch.isfinite(numbers).all():
+                _raise_not_finite(names, numbers, number)
+            total = numbers.sum(0) if steps == 0 else total + numbers.sum(0)
             steps += len(stats)
-            if self._moved_too_far(dict(zip(names, now.mean(0).tolist(), strict=True))):
+            if self._moved_too_far(dict(zip(names, numbers.mean(0).tolist(), strict=True))):
                 break
         return Learned(steps, dict(zip(names, (total / steps).tolist(), strict=True)))
 
@@ -206,7 +214,9 @@ class PolicyGradient(NetworkLearner[H]):
         """Return the number of decisions in a gradient step, given the number in the batch."""
         return decisions
 
-    def _columns(self, batch: Batch, log_prob: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> Columns:
+    def _columns(
+        self, batch: PolicyGradientBatch, log_prob: Tensor, value: Tensor, advantage: Tensor, target: Tensor
+    ) -> Columns:
         """The columns of a batch, with these values of its decisions."""
         horizon, slots = batch.done.shape
         inputs = self.normalized(self._statistics(), tuple(x[:-1].to(self.device) for x in batch.inputs))
@@ -217,7 +227,7 @@ class PolicyGradient(NetworkLearner[H]):
             return mapped(lambda x: x.to(self.device), columns)
         return mapped(lambda x: x.reshape(horizon * slots, *x.shape[2:]).to(self.device), columns)
 
-    def _shuffled(self, batch: Batch, iteration: int, number: int) -> Sequence[Tensor]:
+    def _shuffled(self, batch: PolicyGradientBatch, iteration: int, number: int) -> Sequence[Tensor]:
         """Return the row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy.
 
         The pass is cut as evenly as possible, so that no step follows a small remainder.

@@ -25,7 +25,8 @@ from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.samplers.nearest import Nearest
 from evorl.replay.samplers.registry import SAMPLERS, Sampling, TransitionSamplers, sole
 from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
-from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.batch import TransitionBatch
+from evorl.rl.core import Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -41,7 +42,6 @@ class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
     parallel: ClassVar[bool] = True
-    replays: ClassVar[bool] = True
     sequences: ClassVar[bool] = False
     """Whether a gradient step learns from sequences, as a recurrent network needs."""
 
@@ -93,6 +93,9 @@ class ReplayHyper(Hyper):
         """Transitions that a gradient step learns from."""
         return self.batch
 
+    def storage(self, spec: Spec, slots: int) -> TransitionBatch:
+        return TransitionBatch.empty(spec, self.horizon, slots, self.net.lstm)
+
     def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
         self.check_ring(spec, Shape(self.capacity, self.members * self.slots, lstm=self.net.lstm), steps, copies)
 
@@ -129,6 +132,8 @@ class Transitions(NamedTuple):
 class ReplayLearner(NetworkLearner[H]):
     """A network, and a replay that its gradient steps sample."""
 
+    update_input: ClassVar[type] = TransitionBatch
+
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         if hyper.compress:
@@ -161,7 +166,7 @@ class ReplayLearner(NetworkLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: TransitionBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         self.replay.append(_fragment(batch))
@@ -172,10 +177,10 @@ class ReplayLearner(NetworkLearner[H]):
             metrics["replay/candidates"] = self.sampler.factor(self.gradient_steps)
         self.sampler.advance(step)
         due = self._steps_due()
-        found = self._learn(due)
+        statistics = self._learn(due)
         taken = self.gradient_steps * self.hyper.samples
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
-        return Learned(due, metrics, found)
+        return Learned(due, metrics, statistics)
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
@@ -185,13 +190,13 @@ class ReplayLearner(NetworkLearner[H]):
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""
-        found: dict[str, list[Tensor]] = {}
+        statistics: dict[str, list[Tensor]] = {}
         while due:
             count = min(due, self.chunk)
             for name, numbers in self._take_steps(count).items():
-                found.setdefault(name, []).extend(numbers)
+                statistics.setdefault(name, []).extend(numbers)
             due -= count
-        return found
+        return statistics
 
     @property
     def chunk(self) -> int:
@@ -229,9 +234,9 @@ class ReplayLearner(NetworkLearner[H]):
     def _read(self, reading: Reading, numbers: Numbers, count: int) -> Any:
         """The `Transitions` [count, N, ...] of these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
-        found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
-        inputs, following = tuple(found.inputs), tuple(found.next_inputs)
-        read: Tree = (inputs, found.action, found.reward, found.discount, following, found.next_legal)
+        rows = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
+        inputs, following = tuple(rows.inputs), tuple(rows.next_inputs)
+        read: Tree = (inputs, rows.action, rows.reward, rows.discount, following, rows.next_legal)
         return Transitions(*mapped(lambda x: torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device), read))
 
     def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> Numbers:
@@ -294,8 +299,7 @@ def gap(phi: Tensor, target: Tensor) -> Tensor:
     return distance
 
 
-def _fragment(batch: Batch) -> Fragment:
-    assert batch.origin is not None and batch.terminated is not None and batch.final_inputs is not None
+def _fragment(batch: TransitionBatch) -> Fragment:
     column, first = batch.origin.numpy()
     return Fragment(
         [x.numpy() for x in batch.inputs],

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.nets.distributions import log_prob_entropy, parameter_count, parameters
+from evorl.nets.distributions import log_prob_entropy, parameters
 from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
@@ -31,7 +31,8 @@ from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.samplers.registry import SAMPLERS, RolloutSamplers, Sampling, in_shares
 from evorl.replay.stacks import put_together, take_apart
-from evorl.rl.core import Batch, Learned, Metrics
+from evorl.rl.batch import RolloutBatch
+from evorl.rl.core import Learned, Metrics
 from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import Network
 from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
@@ -85,9 +86,8 @@ class RolloutHyper(OptimizerHyper):
         """Rollouts that arrive at once, at most."""
         return self.members * self.slots
 
-    def storage(self, spec: Spec, slots: int) -> Batch:
-        policy, features = parameter_count(spec.action), self._features(spec)
-        return Batch.empty(spec, self.horizon, slots, self.net.lstm, policy=policy, features=features)
+    def storage(self, spec: Spec, slots: int) -> RolloutBatch:
+        return RolloutBatch.empty(spec, self.horizon, slots, self.net.lstm, self._features(spec))
 
     def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
         kept = uncompressed(spec, self.compress)
@@ -123,7 +123,7 @@ class LossInputs(NamedTuple):
 
     coefficients: Coefficients
     statistics: tuple[Tensor, ...]  # of the inputs
-    columns: dict[str, Tensor]  # fields of `Batch`, each [T, N, ...]
+    columns: dict[str, Tensor]  # fields of `RolloutBatch`, each [T, N, ...]
     weight: Tensor | None  # [N] of the rollouts, with a sampler that weighs
     theta_target: Tensor | None  # [D] the learner's target network, if it has one
 
@@ -144,6 +144,7 @@ H = TypeVar("H", bound=RolloutHyper, covariant=True)
 class RolloutLearner(OptimizerLearner[H]):
     """A policy with a critic that learns from a replay of whole rollouts."""
 
+    update_input: ClassVar[type] = RolloutBatch
     policy: Policy
     theta_target: Tensor | None = None
 
@@ -187,9 +188,9 @@ class RolloutLearner(OptimizerLearner[H]):
     def encode(self, columns: Columns) -> Array:
         """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
         began = time.monotonic()
-        found = self._encode(self.theta, self._statistics(), columns)
+        features = self._encode(self.theta, self._statistics(), columns)
         self.encoding += time.monotonic() - began
-        return found
+        return features
 
     @torch.no_grad()
     def _encode(self, theta: Tensor, statistics: tuple[Tensor, ...], columns: Columns) -> Array:
@@ -197,17 +198,17 @@ class RolloutLearner(OptimizerLearner[H]):
         forward pass is left out."""
         columns = put_together(columns, self.spec.inputs)
         names = [name for name in columns if name.startswith("input") or name in ("carry", "start")]
-        given = {name: torch.from_numpy(columns[name]).to(self.device).transpose(0, 1) for name in names}
-        inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
-        rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
+        tensors = {name: torch.from_numpy(columns[name]).to(self.device).transpose(0, 1) for name in names}
+        inputs = tuple(tensors[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
+        rest = (tensors["carry"], tensors["start"][:-1]) if "carry" in tensors else ()
         if self.moments is not None:
             inputs = self.moments.normalize(statistics, inputs)
         weights = self.layout.unflatten(theta)
         # of stacked hidden layers the actor's are the first
         own = {name: weights[name][: len(x)] for name, x in self._actor.named_parameters()}
         out: Output = functional_call(self._actor, own, (inputs, *rest))
-        found: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
-        return found
+        features: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
+        return features
 
     # -------------------------------------------------------------- prefetching
 
@@ -216,7 +217,7 @@ class RolloutLearner(OptimizerLearner[H]):
         return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(self.hyper.threads,))
 
     def _prefetch(self) -> None:
-        """Begin in a second thread what the next minibatch needs, by the weights of now."""
+        """Begin in a second thread what the next minibatch needs, by the present weights."""
         theta, statistics = self.theta.clone(), tuple(x.clone() for x in self._statistics())
         encode, step = partial(self._encode, theta, statistics), self.gradient_steps + 1
 
@@ -236,7 +237,7 @@ class RolloutLearner(OptimizerLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: RolloutBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0
         self.lr.fill_(rate)
@@ -246,7 +247,7 @@ class RolloutLearner(OptimizerLearner[H]):
         self._prefetched()
         self.replay.insert(take_apart(rollouts(batch), self.spec.inputs), self.gradient_steps, self.encode)
         self.replay.advance(step)
-        found: dict[str, list[Tensor]] = {}
+        statistics: dict[str, list[Tensor]] = {}
         ages: Metrics = {}
         began = self.gradient_steps
         while self.replay.due():
@@ -255,7 +256,7 @@ class RolloutLearner(OptimizerLearner[H]):
             if self.replay.prefetches(self.gradient_steps + 1):
                 self._prefetch()
             for name, x in self._learn(minibatch).items():
-                found.setdefault(name, []).append(x)
+                statistics.setdefault(name, []).append(x)
             ages = {f"replay/age_{name}": age for name, age in minibatch.ages.items()}
             self.gradient_steps += 1
         metrics = {"optimizer/lr": rate, **ages, **self.replay.metrics(self.gradient_steps)}
@@ -263,7 +264,7 @@ class RolloutLearner(OptimizerLearner[H]):
             metrics["speed/encode_seconds"] = self.encoding
             metrics["speed/prefetch_seconds"] = self.prefetch_seconds
             metrics["speed/prefetch_wait"] = self.prefetch_wait
-        return Learned(self.gradient_steps - began, metrics, found)
+        return Learned(self.gradient_steps - began, metrics, statistics)
 
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
@@ -336,7 +337,7 @@ class RolloutLearner(OptimizerLearner[H]):
     def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
         """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are.
 
-        A sum is that of all learners, of which the mean is taken, if they were as this one.
+        Gradients are averaged over learners, so a sum is multiplied by their number.
         """
         x, learners = product(x, *factors), self.hyper.learners
         if self.hyper.reduction == "mean":
@@ -348,14 +349,14 @@ class RolloutLearner(OptimizerLearner[H]):
         return x.mean(-1) if self.hyper.reduction == "mean" else x.sum(-1)
 
     @torch.no_grad()
-    def _described_ratios(self, now: Decided, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _described_ratios(self, present: Decided, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """How far the policy is from those that acted, over the minibatch and over each of its parts."""
         old = columns["log_prob"]
-        ratio = (now.log_prob - old).exp()
-        stats = {"policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old)}
+        ratio = (present.log_prob - old).exp()
+        stats = {"policy/ratio": ratio.mean(), "policy/kl": approximate_kl(present.log_prob, old)}
         for name, where in self.slices.items():
             stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
-            stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
+            stats[f"replay/kl_{name}"] = approximate_kl(present.log_prob[:, where], old[:, where])
         return stats
 
     def _clip_fractions(self, clipped: Tensor) -> dict[str, Tensor]:
@@ -379,16 +380,16 @@ class RolloutLearner(OptimizerLearner[H]):
         self.replay.load_state_dict(state["replay"])
 
 
-FIELDS = ("start", "action", "log_prob", "value", "final_value", "reward", "done", "policy")
+FIELDS = (
+    "start", "action", "log_prob", "value", "final_value", "reward", "done", "policy", "legal", "carry", "features"
+)  # fmt: skip
 
 
-def rollouts(batch: Batch) -> dict[str, Array]:
+def rollouts(batch: RolloutBatch) -> dict[str, Array]:
     """The slots of a batch as rollouts: its fields by name, each [B, ...], without a copy."""
-    found = {f"input {i}": x for i, x in enumerate(batch.inputs)}
-    found |= {name: getattr(batch, name) for name in FIELDS}
-    optional = ("legal", "carry", "features")
-    found |= {name: getattr(batch, name) for name in optional if getattr(batch, name) is not None}
-    return {name: x.numpy().swapaxes(0, 1) for name, x in found.items()}
+    fields = {f"input {i}": x for i, x in enumerate(batch.inputs)}
+    fields |= {name: getattr(batch, name) for name in FIELDS if getattr(batch, name) is not None}
+    return {name: x.numpy().swapaxes(0, 1) for name, x in fields.items()}
 
 
 def product(x: Tensor, *factors: Tensor | None) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 from evorl.mdp.core import Arena, World
 from evorl.nets.compiled import require_compiler
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Hyper
+from evorl.rl.batch import Batch
+from evorl.rl.core import Hyper
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
@@ -33,7 +34,7 @@ class Sampler:
         self.arena = world.arena(hyper.slots, episodes(seed, member)) if isinstance(world, World) else world
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)
-            if hyper.compile and self.learner.update_input is not Batch:  # it makes the gradients here
+            if hyper.compile and not issubclass(self.learner.update_input, Batch):  # it makes the gradients here
                 require_compiler(device)
             self.actor = Actor(self.arena, self.learner, seed, member, hyper.storage(self.arena.spec, hyper.slots))
         except BaseException:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from evorl.cluster.core import Group
 from evorl.mdp.core import Spec, StateDict
-from evorl.rl.core import Batch, Episode, Hyper, Learner, Metrics
+from evorl.rl.batch import Batch
+from evorl.rl.core import Episode, Hyper, Learner, Metrics
 
 WINDOW = 100  # dropped fragments in the mean and maximum of the lag
 
@@ -61,7 +62,7 @@ class Lockstep:
 
     def item(self, parts: Sequence[dict[str, Any]]) -> SourceItem:
         """The batches of all members (`Sampler.collect`), side by side."""
-        batch = self.storage.fill([Batch(**part["batch"]) for part in parts])
+        batch = self.storage.fill([type(self.storage)(**part["batch"]) for part in parts])
         return SourceItem(
             batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {}
         )

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from evorl.ec.cem import CEM, CrossEntropy
+from evorl.ec.cem import CEM, Strategy
 from evorl.ec.core import Evaluation
 from evorl.ec.space import Space
 
 SPACE = Space(Space.box([0.0], [10.0]).genes, 3, lambda n: np.full(3, 0.5, np.float32))
 
 
-def told(evolver: CrossEntropy, worth: list[float]) -> np.ndarray:
+def told(evolver: Strategy, worth: list[float]) -> np.ndarray:
     """Tell of a generation; its vectors [N, D]."""
     asked = evolver.ask()
     evolver.tell([Evaluation(one, (f,)) for one, f in zip(asked, worth, strict=True)])

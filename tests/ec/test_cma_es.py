@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from evorl.ec.cma_es import CMAES, Adaptation
+from evorl.ec.cma_es import CMAES, Strategy
 from evorl.ec.core import Evaluation
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
@@ -18,7 +18,7 @@ from evorl.util.errors import BadRequest
 SPACE = Space(Space.box([-5.0] * 2, [5.0] * 2).genes, 3, lambda n: np.full(3, 0.5, np.float32))
 
 
-def vectors(evolver: Adaptation, asked: list[Any]) -> np.ndarray:
+def vectors(evolver: Strategy, asked: list[Any]) -> np.ndarray:
     return np.array([evolver.space.vector(one.genes, one.weights) for one in asked]) / evolver.scales
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.core import Evaluation, Individual, failed, objectives
-from evorl.ec.nsga2 import NSGA2, Sorting
+from evorl.ec.nsga2 import NSGA2, Strategy
 from evorl.ec.random import Random
 from evorl.ec.space import Space
 from evorl.mdp.problem import Problem
@@ -24,7 +24,7 @@ def evaluated(one: Individual) -> Evaluation:
     return Evaluation(one, (float(one.genes[0]), float(1 - one.genes[0] - one.genes[1])))
 
 
-def step(evolver: Sorting) -> list[Individual]:
+def step(evolver: Strategy) -> list[Individual]:
     asked = evolver.ask()
     evolver.tell([evaluated(one) for one in asked])
     return asked

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from evorl.ec.core import Evaluation
-from evorl.ec.one_plus_one import Climber, OnePlusOne
+from evorl.ec.one_plus_one import OnePlusOne, Strategy
 from evorl.ec.space import Space
 
 SPACE = Space(weights=4)
 
 
-def climb(evolver: Climber, trace: str) -> list[float]:
+def climb(evolver: Strategy, trace: str) -> list[float]:
     """Tell of one trial after another: + better, = equal, - worse, x failed; sigma's factor after each."""
     steps, level = [], 0.0
     for outcome in trace:
@@ -26,7 +26,7 @@ def climb(evolver: Climber, trace: str) -> list[float]:
     return steps
 
 
-def begun(**options: object) -> Climber:
+def begun(**options: object) -> Strategy:
     evolver = OnePlusOne(**options).evolver(SPACE, 0)
     climb(evolver, "=")
     return evolver

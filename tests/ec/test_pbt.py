@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from evorl.ec.core import Evaluation, Individual
-from evorl.ec.pbt import PBT, Members, explore, perturbed, pioneer, portion, welch
+from evorl.ec.pbt import PBT, Strategy, explore, perturbed, pioneer, portion, welch
 from evorl.ec.space import Gene, Space
 from evorl.util.errors import BadRequest
 
@@ -23,7 +23,7 @@ LR = Gene("rl.lr", 1e-5, 1e-1, log=True)
 SPACE = Space((LR,), 2, lambda number: np.full(2, number, np.float32))
 
 
-def told(evolver: Members, scores: Sequence[float | Sequence[float]], asked: list[Individual]) -> None:
+def told(evolver: Strategy, scores: Sequence[float | Sequence[float]], asked: list[Individual]) -> None:
     """Evaluations of these individuals, each with a fitness, or its episodes'."""
     evaluations = []
     for one, score in zip(asked, scores, strict=True):

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg
 
+from evorl.ec import pso
 from evorl.ec.cem import CEM
 from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation
 from evorl.ec.cso import CSO
 from evorl.ec.openai_es import OpenAIES
-from evorl.ec.pso import PSO, Swarm
+from evorl.ec.pso import PSO
 from evorl.ec.space import Gene, Space
 from evorl.ec.space_change import SpaceChange, same_unit
 
@@ -214,7 +215,9 @@ def test_an_optimiser_goes_on_where_only_bounds_change() -> None:
 def test_a_swarm_flies_on(hyper: PSO | CSO) -> None:
     before, now = told(hyper.evolver(BEFORE, 1), 3), hyper.evolver(NOW, 1)
     now.load_state_dict(now.remap_state(before.state_dict(), MOVE))
-    was, here = (one.v if isinstance(one, Swarm) else np.array([*one.velocities.values()]) for one in (before, now))
+    was, here = (
+        one.v if isinstance(one, pso.Strategy) else np.array([*one.velocities.values()]) for one in (before, now)
+    )
     np.testing.assert_allclose(here[:, [2, 3, 0, 4, 5, 6]], MOVE.scaled(was, 1, 0.0)[:, [2, 3, 0, 4, 5, 6]])
     assert 0 < np.abs(here[:, 1]).max() <= 0.25 and len({*here[:, 1]}) == len(here)
     told(now, 2)

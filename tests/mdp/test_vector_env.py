@@ -22,7 +22,7 @@ from evorl.mdp.gymnasium.vector_env import SharedGeneratorArena
 from evorl.mdp.lockstep import Lockstep
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch
+from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.evaluation import play_episodes as evaluated
 from evorl.rl.ppo import PPO
 from evorl.util.errors import BadRequest
@@ -343,14 +343,14 @@ def test_a_truncated_episode_is_bootstrapped_from_the_state_it_was_cut_at(mode: 
     for world in (world_of(Alone), world_of(Calm, mode)):
         arena = world.arena(5, Episodes(0))
         learner = PPO(net=Net(lstm=lstm, hidden=(8,))).learner(arena.spec, 0, torch.device("cpu"))
-        actor = Actor(arena, learner, 3, 0, Batch.empty(arena.spec, 40, 5, lstm))
+        actor = Actor(arena, learner, 3, 0, PolicyGradientBatch.empty(arena.spec, 40, 5, lstm))
         cost, _ = actor.collect(0)
         assert cost >= 200
         parts.append(actor.batch)
         for iteration in (1, 2):  # and it goes on
             actor.collect(iteration)
             assert actor.batch.final_value.any()
-        actor = Actor(world.arena(5, Episodes(0)), learner, 3, 0, Batch.empty(arena.spec, 40, 5, lstm))
+        actor = Actor(world.arena(5, Episodes(0)), learner, 3, 0, PolicyGradientBatch.empty(arena.spec, 40, 5, lstm))
         actor.collect(0)
         parts[-1] = actor.batch
     one, other = parts

@@ -31,6 +31,7 @@ from evorl.replay.shared import ring_bytes
 from evorl.replay.stacks import put_together, take_apart
 from evorl.replay.storage import Replay, Shape
 from evorl.rl.actor import Actor
+from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Hyper
 from evorl.rl.dqn import DQN
 from evorl.rl.vtrace import VTrace
@@ -181,7 +182,7 @@ def test_learners_take_the_steps_of_those_with_whole_stacks(hyper: Any) -> None:
         for iteration in range(20):
             actor.collect(iteration)
             ends += int(actor.batch.done.sum())
-            if actor.batch.terminated is not None:
+            if isinstance(actor.batch, TransitionBatch):
                 cuts += int((actor.batch.done & ~actor.batch.terminated).sum())
             if iteration == 9:
                 resumed = made()

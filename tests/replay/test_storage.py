@@ -287,7 +287,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "across fragments": (check_ring, RING, Replay.append, "np.where(new.done[-1], NONE, number[-1])", "number[-1]"),
     "across a lost fragment": (check_ring, RING, Replay.append, "& (self.decisions[column] == new.first)", ""),
     "terminated taken for truncated": (
-        check_ring, RING, Storage.read, "np.where(self.terminated[now][:, None], 0, discount)", "discount"),
+        check_ring, RING, Storage.read, "np.where(self.terminated[last][:, None], 0, discount)", "discount"),
     "truncated taken for terminated": (
         check_ring, RING, Replay.append, "= new.terminated.reshape(-1)", "= new.done.reshape(-1)"),
     "the next episode's first state after a cut": (

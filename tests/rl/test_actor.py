@@ -15,7 +15,8 @@ from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, WorldError
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Decision, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Decision, NotFinite
 from evorl.rl.ppo import PPO
 from evorl.util.seed import generator
 
@@ -46,13 +47,13 @@ class Simple:
 
 def actor_of(learner: Any, arena: Games, horizon: int, seed: int = 3, member: int = 0) -> Actor:
     width = 0 if learner.carry(1) is None else learner.carry(1).shape[-1]
-    return Actor(arena, learner, seed, member, Batch.empty(arena.spec, horizon, arena.slots, width))
+    return Actor(arena, learner, seed, member, PolicyGradientBatch.empty(arena.spec, horizon, arena.slots, width))
 
 
-def snapshot(batch: Batch) -> dict[str, Any]:
+def snapshot(batch: PolicyGradientBatch) -> dict[str, Any]:
     """Copies of all tensors of a batch."""
     out: dict[str, Any] = {}
-    for one in fields(Batch):
+    for one in fields(PolicyGradientBatch):
         value = getattr(batch, one.name)
         if isinstance(value, tuple):
             out |= {f"{one.name} {k}": x.clone() for k, x in enumerate(value)}
@@ -211,7 +212,7 @@ def test_the_batches_of_members_lie_side_by_side() -> None:
         actor = actor_of(learner, Games(Wandering, 3, episodes(member)), 5, member=member)
         actor.collect(0)
         parts.append(actor.batch)
-    storage = Batch.empty(Wandering.spec, 5, 6, 4)
+    storage = PolicyGradientBatch.empty(Wandering.spec, 5, 6, 4)
     whole = storage.fill(parts)
     assert whole is storage and storage.fill(parts[:1]) is parts[0]
     for name, got in snapshot(whole).items():

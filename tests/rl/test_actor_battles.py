@@ -15,7 +15,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Arena, Array, Spec, State, Step
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch
+from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.evaluation import play_episodes
 from evorl.rl.ppo import PPO
 
@@ -53,7 +53,7 @@ class Walks(BattleWorld):
 def played(arena: Arena, lstm: int) -> list[Any]:
     """Three iterations of play and learning: batches, episodes, and the weights at the end."""
     learner = PPO(net=Net(lstm=lstm, hidden=(8,))).learner(arena.spec, 0, torch.device("cpu"))
-    actor = Actor(arena, learner, 0, 0, Batch.empty(arena.spec, 6, arena.slots, lstm))
+    actor = Actor(arena, learner, 0, 0, PolicyGradientBatch.empty(arena.spec, 6, arena.slots, lstm))
     out: list[Any] = []
     for iteration in range(3):
         cost, ended = actor.collect(iteration)
@@ -76,7 +76,7 @@ def test_a_restored_actor_of_battles_goes_on_exactly() -> None:
     learner = PPO(net=Net(lstm=4)).learner(Wandering.spec, 0, torch.device("cpu"))
 
     def fresh() -> Actor:
-        return Actor(Walks().arena(4, episodes()), learner, 0, 0, Batch.empty(Wandering.spec, 7, 4, 4))
+        return Actor(Walks().arena(4, episodes()), learner, 0, 0, PolicyGradientBatch.empty(Wandering.spec, 7, 4, 4))
 
     actor, other = fresh(), fresh()
     actor.collect(0)

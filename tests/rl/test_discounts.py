@@ -16,7 +16,8 @@ from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Hyper, Learned
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Hyper, Learned
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
 from evorl.util.seed import Episodes
@@ -43,7 +44,7 @@ class Told(NamedTuple):
     truncated: bool
 
 
-def played(world: World, hyper: Hyper) -> tuple[list[Told], Batch, Tensor]:
+def played(world: World, hyper: Hyper) -> tuple[list[Told], PolicyGradientBatch, Tensor]:
     """The decisions of one slot, the batch that they made, and the critic's targets [T, R] that it is learned from."""
     arena = world.arena(1, Episodes(0))
     told: list[Told] = []
@@ -56,7 +57,7 @@ def played(world: World, hyper: Hyper) -> tuple[list[Told], Batch, Tensor]:
 
     arena.recv = heard
     learner: Any = hyper.learner(arena.spec, 0, torch.device("cpu"))
-    actor = Actor(arena, learner, 0, 0, Batch.empty(arena.spec, HORIZON, 1, 0))
+    actor = Actor(arena, learner, 0, 0, PolicyGradientBatch.empty(arena.spec, HORIZON, 1, 0))
     actor.collect(0)
     arena.close()
     targets: list[Tensor] = []
@@ -65,7 +66,7 @@ def played(world: World, hyper: Hyper) -> tuple[list[Told], Batch, Tensor]:
     return told[1:], actor.batch, targets[0]
 
 
-def returns(told: list[Told], batch: Batch, lam: float, passed: Callable[[Told], int]) -> Tensor:
+def returns(told: list[Told], batch: PolicyGradientBatch, lam: float, passed: Callable[[Told], int]) -> Tensor:
     """The critic's targets [T, R]: λ-weighted means of n-step returns, in which ``passed`` says what a decision takes.
 
     (1-λ) Σ λ^(n-1) G_n + λ^(N-1) G_N, where G_n = Σ γ^t r + γ^t V over what passed before, and the last of N decisions

@@ -21,7 +21,6 @@ from evorl.nets.policy import Net
 from evorl.nets.trees import unbound
 from evorl.replay.samplers.prioritized import PrioritizedKeys
 from evorl.replay.samplers.registry import WeightedSamplers
-from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.replay_learner import Reading, Transitions
@@ -442,7 +441,7 @@ def test_it_learns_from_images() -> None:
     spec = Spec((Input("image", (1, 36, 36), "uint8"),), Discrete(2))
     hyper = DQN(**SMALL | RAINBOW | {"gamma": 0.9, "slots": 2, "warm_up": 8})
     learner = hyper.learner(spec, 0, CPU)
-    batch = Batch.empty(spec, 4, 2, 0, replay=True)
+    batch = hyper.storage(spec, 2)
     batch.inputs[0].copy_(torch.randint(0, 256, (5, 2, 1, 36, 36), generator=torch.Generator().manual_seed(0)))
     batch.reward.fill_(0.5)
     ends = []

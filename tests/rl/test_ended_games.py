@@ -21,7 +21,8 @@ from evorl.nets.policy import Net
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.results import IndividualResult
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Episode
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Episode
 from evorl.rl.ended_games import EndedGames
 from evorl.rl.evaluation import play_episodes
 from evorl.rl.ppo import PPO
@@ -191,6 +192,6 @@ def test_slots_that_step_together_have_one_clock() -> None:
     """Slot 0 takes 16 steps for 8 decisions. What slot 1 plays after its own eighth is spread among them."""
     arena = Ticking()
     learner = PPO(net=Net(hidden=(4,))).learner(arena.spec, 0, torch.device("cpu"))
-    actor = Actor(arena, learner, 0, 0, Batch.empty(arena.spec, 8, 2, 0))
+    actor = Actor(arena, learner, 0, 0, PolicyGradientBatch.empty(arena.spec, 8, 2, 0))
     _, games = actor.collect(0)
     assert returns(games) == sorted(returns(games)) and {4, 9, 14} < {*returns(games)}

@@ -15,7 +15,8 @@ from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
 from evorl.record.metrics import check
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import NotFinite
 from evorl.rl.evaluation import EvaluationNoise, evaluate_policy, fitness, play_episodes, play_slots, summary
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
@@ -111,7 +112,7 @@ def test_the_same_bits_whatever_else_happens(game: type[Game], lstm: int) -> Non
     first = evaluate_policy(learner, world, 3, 12)
     assert evaluate_policy(learner, world, 3, 12) == first
     state = learner.state_dict()
-    actor = Actor(Games(game, 5, episodes()), learner, 0, 0, Batch.empty(game.spec, 8, 5, lstm))
+    actor = Actor(Games(game, 5, episodes()), learner, 0, 0, PolicyGradientBatch.empty(game.spec, 8, 5, lstm))
     actor.collect(0)
     assert evaluate_policy(learner, world, 3, 12) == first  # play in between changes nothing
     learner.update(actor.batch, 0, 0)

@@ -15,7 +15,8 @@ from evorl.mdp.core import Array, Step, StepsTogether
 from evorl.nets.distributions import draw_noise
 from evorl.replay.storage import Replay, Shape
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Decision
+from evorl.rl.batch import Batch, PolicyGradientBatch, TransitionBatch
+from evorl.rl.core import Decision
 from evorl.rl.replay_learner import _fragment
 from evorl.util.seed import generator
 
@@ -208,7 +209,8 @@ def test_batches_and_replays_hold_episodes_cut_before_the_failed_step(
 
 def actor_of(game: type[Failing], slots: int, horizon: int, order: int | None, remembers: bool, replays: bool) -> Actor:
     arena = (Together if order is None else Games)(game, slots, episodes(), order)
-    batch = Batch.empty(arena.spec, horizon, slots, int(remembers), replay=replays)
+    kind = TransitionBatch if replays else PolicyGradientBatch
+    batch = kind.empty(arena.spec, horizon, slots, int(remembers))
     learner: Any = Simple(arena.spec, remembers)
     return Actor(arena, learner, 3, 0, batch)
 
@@ -220,14 +222,14 @@ def compare(batch: Batch, slot: int, kept: list[Kept], end: Any, remembers: bool
     assert batch.inputs[0][:, slot].tolist() == [*(one["state"].tolist() for one in kept), state.tolist()]
     assert batch.start[:, slot].tolist() == [*(one["start"] for one in kept), start]
     assert batch.action[:, slot, 0].tolist() == [one["action"] for one in kept]
-    assert batch.log_prob[:, slot].tolist() == [float(one["log_prob"]) for one in kept]
     assert batch.reward[:, slot].tolist() == [one["reward"].tolist() for one in kept]
     assert batch.done[:, slot].tolist() == [one["done"] for one in kept]
-    assert torch.equal(batch.value[:-1, slot], torch.stack([one["value"] for one in kept]))
-    if batch.terminated is None:
-        assert torch.equal(batch.value[-1, slot], value)
+    if isinstance(batch, PolicyGradientBatch):
+        assert batch.log_prob[:, slot].tolist() == [float(one["log_prob"]) for one in kept]
+        assert torch.equal(batch.value[:, slot], torch.stack([*(one["value"] for one in kept), value]))
         assert torch.equal(batch.final_value[:, slot], torch.stack([one["final_value"] for one in kept]))
         return
+    assert isinstance(batch, TransitionBatch)
     assert batch.terminated[:, slot].tolist() == [one["terminated"] for one in kept]
     if remembers:
         assert batch.carries is not None

@@ -47,6 +47,8 @@ def learners(kind: type[Hyper], keys: dict[str, Any], spec: Spec) -> list[Any]:
     """A policy for each place: weights of seeds of their own, and inputs of scales of their own."""
     found = [kind(**keys).learner(spec, seed, torch.device("cpu")) for seed in range(PLACES)]
     for seed, one in enumerate(found):
+        generator = torch.Generator().manual_seed(seed)
+        one.theta.add_(0.3 * torch.randn(one.theta.shape, generator=generator))  # deviations begin alike
         if one.moments is not None:
             one.moments.update(tuple((seed + 1) * torch.randn(50, *x.shape) + seed for x in spec.inputs))
     return found

@@ -19,7 +19,8 @@ from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
 from evorl.rl import stacked_policies
 from evorl.rl.actor import Actor, Player
-from evorl.rl.core import Batch, Decision
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Decision
 from evorl.rl.evaluation import play_episodes
 from evorl.rl.films import film
 from evorl.rl.policy_gradient import PolicyGradient
@@ -83,11 +84,11 @@ def batches(learner: PolicyGradient, world: World, count: int) -> list[Tensor]:
     """Every bit of some batches, of the weights after learning from them, and of the actor's memory."""
     slots, horizon = 5, 9
     arena = world.arena(slots, episodes())
-    actor = Actor(arena, learner, 3, 0, Batch.empty(arena.spec, horizon, slots, learner.hyper.net.lstm))
+    actor = Actor(arena, learner, 3, 0, PolicyGradientBatch.empty(arena.spec, horizon, slots, learner.hyper.net.lstm))
     out: list[Tensor] = []
     for iteration in range(count):
         actor.collect(iteration)
-        values = [getattr(actor.batch, one.name) for one in fields(Batch)]
+        values = [getattr(actor.batch, one.name) for one in fields(PolicyGradientBatch)]
         for x in [y for value in values for y in (value if isinstance(value, tuple) else (value,)) if y is not None]:
             assert not x.is_inference()
             out.append(x.clone())

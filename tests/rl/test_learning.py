@@ -12,7 +12,8 @@ from rl_toys import Bandit, Chain, Game, Games, GameWorld, Memory
 from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Learner
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Learner
 from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
@@ -28,7 +29,7 @@ REINFORCE = Reinforce(slots=16, horizon=15, lr=1e-2, net=NET)
 
 def trained(game: type[Game], hyper: Any, iterations: int, seed: int = 0) -> Learner:
     learner: Learner = hyper.learner(game.spec, seed, torch.device("cpu"))
-    batch = Batch.empty(game.spec, hyper.horizon, hyper.slots, hyper.net.lstm)
+    batch = PolicyGradientBatch.empty(game.spec, hyper.horizon, hyper.slots, hyper.net.lstm)
     actor = Actor(Games(game, hyper.slots, Episodes(seed)), learner, seed, 0, batch)
     for iteration in range(iterations):
         cost, _ = actor.collect(iteration)

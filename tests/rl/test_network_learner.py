@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.gymnasium import Gymnasium
-from evorl.rl.core import Batch, Hyper, Learned
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Hyper, Learned
 from evorl.rl.network_learner import NetworkLearner
 from evorl.training.experiment import Budget, Experiment
 from evorl.training.train import Run, spec
@@ -26,16 +27,21 @@ class Regression(Hyper):
     horizon: Count = 8
     updates: Count = 3
 
+    def storage(self, spec: Any, slots: int) -> PolicyGradientBatch:
+        return PolicyGradientBatch.empty(spec, self.horizon, slots, self.net.lstm)
+
     def learner(self, spec: Any, seed: int, device: torch.device) -> RegressionLearner:
         return RegressionLearner(self, spec, seed, device)
 
 
 class RegressionLearner(NetworkLearner[Regression]):
+    update_input = PolicyGradientBatch
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.memory: list[tuple[Tensor, Tensor]] = []
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+    def update(self, batch: PolicyGradientBatch, step: int, iteration: int) -> Learned:
         """Append the batch to the memory, then take gradient steps on all of it."""
         self.lr.fill_(1e-2)
         self.memory.append((batch.inputs[0][:-1].flatten(0, 1).clone(), batch.reward.flatten(0, 1).clone()))

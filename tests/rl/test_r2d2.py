@@ -21,7 +21,7 @@ from evorl.nets.trees import mapped, unbound
 from evorl.ops.adam import Adam
 from evorl.replay.samplers.prioritized import PrioritizedSequences
 from evorl.replay.samplers.registry import SequenceSamplers
-from evorl.rl.core import Batch
+from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.network_learner import Network
@@ -226,7 +226,7 @@ def check_stored_states(game: type[Game]) -> None:
         np.testing.assert_allclose(replay.carry[number], torch.stack([h, c]), rtol=1e-4, atol=1e-6)
         seen = max(seen, len(episode))
     assert seen > 4 and (replay.previous[: replay.count] < 0).sum() > 3
-    assert actor.batch.carries is not None and actor.batch.carry is None
+    assert actor.batch.carries is not None
 
 
 def test_the_state_that_acting_had_is_stored() -> None:
@@ -358,5 +358,5 @@ def test_a_compiled_step_is_refused() -> None:
 
 
 def test_batches_of_policy_gradients_hold_the_first_state_alone() -> None:
-    batch = Batch.empty(Choosing.spec, 4, 3, 5)
-    assert batch.carries is None and batch.carry is not None
+    batch = PolicyGradientBatch.empty(Choosing.spec, 4, 3, 5)
+    assert batch.carry is not None and batch.carry.shape == (2, 3, 5)

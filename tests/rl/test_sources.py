@@ -16,7 +16,7 @@ from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.mdp.pong.world import SPEC, Pong
 from evorl.nets.policy import Net
-from evorl.rl.core import Batch
+from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.ppo import PPO
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep, Stream, source
@@ -37,7 +37,7 @@ class Scripted:
         self.begun.append(begin)
         self.told.append(args[1])
         for number, (member, version) in enumerate(self.fragments):
-            batch = Batch.empty(SPEC, 4, 2, 0)
+            batch = PolicyGradientBatch.empty(SPEC, 4, 2, 0)
             batch.reward.fill_(number)
             episode = [float(number), 1.0, [float(number)], {}]
             answer = {"update_input": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}

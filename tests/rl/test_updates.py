@@ -22,7 +22,8 @@ from evorl.ops.losses import ppo_clip
 from evorl.record.metrics import check
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Hyper, Learned, NotFinite
+from evorl.rl.batch import PolicyGradientBatch
+from evorl.rl.core import Hyper, Learned, NotFinite
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
@@ -50,10 +51,10 @@ def normals(*words: int | str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(generator("test", *words).standard_normal(shape)).float()
 
 
-def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int = 0) -> Batch:
+def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int = 0) -> PolicyGradientBatch:
     """Random states, rewards and ends; actions and values of the learner itself, log-probabilities a little off."""
     spec = learner.spec
-    b = Batch.empty(spec, horizon, slots, learner.hyper.net.lstm)
+    b = PolicyGradientBatch.empty(spec, horizon, slots, learner.hyper.net.lstm)
     for k, x in enumerate(b.inputs):
         x.copy_(normals("input", k, number, shape=tuple(x.shape)))
     rng = generator("ends", number)
@@ -98,7 +99,7 @@ class Oracle:
         given = getattr(self.hyper, name)
         return [given[r] if isinstance(given, dict) else given for r in self.spec.rewards]
 
-    def advantages(self, b: Batch) -> Tensor:
+    def advantages(self, b: PolicyGradientBatch) -> Tensor:
         """GAE by the sum of its definition, [T, B, R]."""
         horizon, slots = b.done.shape
         out = torch.zeros(horizon, slots, len(self.spec.rewards), dtype=torch.float64)
@@ -115,7 +116,7 @@ class Oracle:
                             break
         return out
 
-    def minibatches(self, b: Batch, iteration: int, number: int) -> Iterator[Tensor]:
+    def minibatches(self, b: PolicyGradientBatch, iteration: int, number: int) -> Iterator[Tensor]:
         """Decisions [N] of each step; whole slots where there is a memory."""
         horizon, slots = b.done.shape
         asked = self.hyper.minibatch if isinstance(self.hyper, PPO) else horizon * slots
@@ -140,7 +141,7 @@ class Oracle:
         parts = [Categorical(logits=part) for part in raw.split(heads(space), -1)]
         return sum(p.log_prob(action[..., k]) for k, p in enumerate(parts)), sum(p.entropy() for p in parts)
 
-    def loss(self, b: Batch, rows: Tensor, advantage: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    def loss(self, b: PolicyGradientBatch, rows: Tensor, advantage: Tensor, weight: Tensor) -> dict[str, Tensor]:
         h = self.hyper
         if h.net.lstm:
             inputs = tuple(x[:-1, rows].double() for x in b.inputs)
@@ -179,7 +180,7 @@ class Oracle:
             }
         return stats
 
-    def update(self, b: Batch, rate: float, iteration: int) -> dict[str, float]:
+    def update(self, b: PolicyGradientBatch, rate: float, iteration: int) -> dict[str, float]:
         h = self.hyper
         self.optimizer.param_groups[0]["lr"] = rate
         advantage = self.advantages(b)
@@ -466,7 +467,7 @@ def test_weights_of_another_network_do_not_fit() -> None:
 def test_images_are_learned_from(action: Action) -> None:
     spec = Spec((Input("eye", (1, 36, 36), "uint8"), Input("x", (2,))), action)
     learner = learner_of(PPO(minibatch=8, passes=1, net=SMALL, normalize_inputs=True), spec)
-    batch = Batch.empty(spec, 4, 4, 0)
+    batch = PolicyGradientBatch.empty(spec, 4, 4, 0)
     batch.inputs[0].copy_(torch.from_numpy(generator("eye").integers(0, 256, (5, 4, 1, 36, 36)).astype("uint8")))
     batch.reward.copy_(normals("reward", shape=(4, 4, 1)))
     before = learner.theta.clone()
@@ -480,7 +481,11 @@ def digest() -> str:
     for hyper in STATEFUL[:2]:
         learner = learner_of(hyper, Wandering.spec)
         actor = Actor(
-            Games(Wandering, 5, episodes()), learner, SEED, 0, Batch.empty(Wandering.spec, 8, 5, hyper.net.lstm)
+            Games(Wandering, 5, episodes()),
+            learner,
+            SEED,
+            0,
+            PolicyGradientBatch.empty(Wandering.spec, 8, 5, hyper.net.lstm),
         )
         for iteration in range(3):
             actor.collect(iteration)

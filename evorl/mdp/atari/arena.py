@@ -193,7 +193,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
     # -------------------------------------------------------------- pictures, states
 
     def render(self, slot: int = 0) -> Array:
-        """Return the screen. Before a game's first action it is that of a moment of the start that nobody played."""
+        """Return the screen. Before a game's first frame it shows the warm-up of `Console.load_state`."""
         return self._consoles[slot].frame()
 
     def state_dict(self) -> StateDict:
