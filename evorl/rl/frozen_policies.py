@@ -14,7 +14,7 @@ from torch.func import vmap
 
 from evorl.nets.capture import TraceCache
 from evorl.nets.distributions import to_world
-from evorl.nets.policy import Output
+from evorl.nets.policy import Output, Policy
 from evorl.rl.core import Decision
 from evorl.rl.network_learner import NetworkLearner
 
@@ -68,6 +68,10 @@ class FrozenPolicies:
             memory = (carry.unflatten(1, (self.places, -1)), start.unflatten(0, (self.places, -1)))
             raw, log_std, after = vmap(self._forward, (0, 0, 0, 1, 0), (0, 0, 1))(theta, statistics, rows, *memory)
             carry = after.flatten(1, 2)
+        elif isinstance(self.learner.policy, Policy) and self.learner.policy.light:
+            parameters = vmap(self.learner.layout.unflatten)(theta)
+            raw = self.learner.policy.raw_of_several(parameters, vmap(self.learner.normalized)(statistics, rows))
+            log_std = parameters.get("log_std", theta[:, :0])
         else:
             raw, log_std = vmap(self._forward)(theta, statistics, rows)
         raw, each = raw.flatten(0, 1), raw.shape[1]
