@@ -25,7 +25,7 @@ from evorl.rl.evaluation import MAX_STEPS, limited_arena
 
 ROWS = 20
 """Games of a pair that are played at once. A constant, since it decides the last bits."""
-PAIRS = 32
+PAIRS = 64
 """Most pairs that are played at once."""
 
 
@@ -137,8 +137,8 @@ class _Run:
         rows, player = np.arange(self.slots), self.player
         while any(self.pairs):
             heartbeat()
-            numbers = self.keys.number(self.game[rows], self.episode[rows])
-            player.send(rows, player.decide(self.noise.take(rows, numbers, self.side[rows], player.lengths[rows])))
+            noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
+            player.send(rows, player.decide(noise))
             now, over = player.recv()
             rows = now.slots
             touched = set()
@@ -152,6 +152,10 @@ class _Run:
                 if self._done(block) and (pair := self.pairs[block]) is not None:
                     yield pair, self._taken(block, pair)
                     self._seat(block, next(queue, None))
+
+    def _number(self, slots: Array) -> Array:
+        """The numbers of the games that slots play."""
+        return np.asarray(self.keys.number(self.game[slots], self.episode[slots]))
 
     def _seat(self, block: int, pair: Pair | None) -> None:
         """Let a pair play in a block, from the next game of each game slot on in which nobody has decided yet."""

@@ -5,7 +5,7 @@ Letters in shapes: B slots, A noise components of a decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class Seats:
         self.spec = spec
         self.forms = [FrozenPolicies(example, len(slots)) for example, slots in seats]
         self._slots = [torch.from_numpy(slots.reshape(-1)) for _, slots in seats]
+        self._place = torch.cat(self._slots).argsort()  # where each slot stands among those of all forms
 
     def put(self, form: int, place: int, weights: Sequence[Tensor]) -> None:
         self.forms[form].put(place, weights)
@@ -52,21 +53,20 @@ class Seats:
         start: Tensor | None,
     ) -> Decision:
         after = None if carry is None else carry.clone()
-        action: Tensor | None = None
+        found = []
         for form, slots in zip(self.forms, self._slots, strict=True):
             own = form.carry(len(slots)) if carry is not None else None
             memory = None if own is None or carry is None else carry[:, slots, : own.shape[-1]]
             begins = None if memory is None or start is None else start[slots]
             masks = None if legal is None else legal[slots]
-            decision = form.act(tuple(x[slots] for x in inputs), masks, noise[slots], memory, begins)
-            if action is None:
-                action, played = (x.new_zeros(len(noise), *x.shape[1:]) for x in (decision.action, decision.played))
-            action[slots], played[slots] = decision.action, decision.played
+            rows = tuple(x.index_select(0, slots) for x in inputs)
+            decision = form.act(rows, masks, noise.index_select(0, slots), memory, begins)
+            found.append(decision.played)
             if after is not None and decision.carry is not None:
                 after[:, slots, : decision.carry.shape[-1]] = decision.carry
-        assert action is not None
+        played = (found[0] if len(found) == 1 else torch.cat(found)).index_select(0, self._place)
         nothing = torch.zeros(len(noise))
-        return Decision(action, played, nothing, nothing[:, None], after)
+        return Decision(played, played, nothing, nothing[:, None], after)
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,21 @@ class MatchNoise:
         self.action, self.deterministic = action, deterministic
         self._keys = Episodes(seed, "match noise", evaluation=True)
         self._ahead = np.zeros((slots, AHEAD, noise_size(action)), np.float32)
+        self._flat = self._ahead.reshape(slots * AHEAD, -1)
         self._noise = torch.zeros(slots, noise_size(action))
 
-    def take(self, rows: Array, numbers: Array, sides: Array, decisions: Array) -> Tensor:
-        """Return noise [B, A] with that of ``rows``, which make these decisions of these games [len(rows)]."""
+    def take(self, rows: Array, decisions: Array, number: Callable[[Array], Array], sides: Array) -> Tensor:
+        """Return noise [B, A] with that of ``rows``, whose numbers of decisions are ``decisions`` [len(rows)].
+
+        ``number`` gives the games of slots, ``sides`` [B] their sides.
+        """
         if not self.deterministic:
             within = decisions % AHEAD
-            begin = within == 0
-            if begin.any():
-                keys = self._keys(numbers[begin] // 2, sides[begin])
-                self._ahead[rows[begin]] = keyed_noise(self.action, keys, decisions[begin], AHEAD)
-            self._noise.numpy()[rows] = self._ahead[rows, within]
+            if (begin := within == 0).any():
+                slots = rows[begin]
+                keys = self._keys(number(slots) // 2, sides[slots])
+                self._ahead[slots] = keyed_noise(self.action, keys, decisions[begin], AHEAD)
+            self._noise.numpy()[rows] = self._flat.take(rows * AHEAD + within, 0)
         return self._noise
 
 
