@@ -3,6 +3,7 @@
     python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=[best,median]
     python -m evorl.evaluate run=RUN_DIR individual=12
     python -m evorl.evaluate run=RUN_DIR export=DIR
+    python -m evorl.evaluate matrix=true players=[RUN_DIR,RUN_DIR@best,rule]   (matrix=true --help tells more)
 
 For a population, the best individual is evaluated, or another one that the checkpoint holds.
 
@@ -22,7 +23,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,9 +31,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
+from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.matches import command
 from evorl.record import latest
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest
 from evorl.util.names import check_names_directory
 from evorl.util.numbers import format_number
 from evorl.util.text import printable, say
@@ -41,14 +44,12 @@ from evorl.util.types import Count, Natural, Positive
 if TYPE_CHECKING:
     import torch
 
-    from evorl.ec.core import IndependentEvolution, Individual
+    from evorl.ec.core import Individual
     from evorl.population.evaluation_plan import EvaluationPlan
-    from evorl.rl.core import Episode, Learner
+    from evorl.rl.core import Episode
     from evorl.rl.films import Film
     from evorl.training.experiment import Experiment
 
-NEAR = 8
-"""Number of ids that an error message lists."""
 Which = Literal["best", "median"]
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
 
@@ -83,7 +84,14 @@ class Request:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``evorl.evaluate`` with these arguments and return its exit code."""
-    return config.command_line(lambda words: evaluate(_asked(words)), argv)
+    return config.command_line(_command, argv)
+
+
+def _command(words: Sequence[str]) -> None:
+    if command.asked(words):
+        command.command(words)
+    else:
+        evaluate(_asked(words))
 
 
 def _asked(words: Sequence[str]) -> Request:
@@ -93,34 +101,23 @@ def _asked(words: Sequence[str]) -> Request:
 
 
 def evaluate(request: Request) -> None:
-    from evorl.ec.core import IndependentEvolution
-    from evorl.record.checkpoint import damage
-
     run_dir = Path(latest.named(request.run, "run"))
     target = None if request.export is None else _target(request.export)
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
-    path, run = _checkpoint(run_dir, request.checkpoint)
-    step, policy, who = int(run["steps"]), run["learner"], {}
-    if isinstance(experiment.ec, IndependentEvolution):
-        which = str("best" if request.individual is None else request.individual)
-        with damage(path):
-            one, how = _individual(experiment, experiment.ec, run, which)
-        if how.learner is None and target is not None:
+    path, run = checkpoint_of(run_dir, request.checkpoint)
+    step = int(run["steps"])
+    policy, one, how = saved_policy(experiment, path, run, request.individual)
+    if one is not None and how is not None and how.learner is None:
+        if target is not None:
             raise BadRequest("a problem has no policy", "export")
-        if how.learner is None:
-            _evaluate_point(one, how, run_dir, step, request)
-            return
-        policy, who = how.learner(one).state_dict(), {"individual": one.id}
-    elif request.individual is not None:
-        why = (
-            "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
-        )
-        raise BadRequest(why, "individual")
+        _evaluate_point(one, how, run_dir, step, request)
+        return
+    who = {} if one is None else {"individual": one.id}
     if policy is None:
         raise BadRequest(f"{path} holds no policy", "run")
-    learner = _learner(experiment, policy, _device(experiment, request.device), path)
+    learner = learner_of(experiment, policy, _device(experiment, request.device), path)
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import film
 
@@ -151,27 +148,6 @@ def evaluate(request: Request) -> None:
         print(json.dumps(report))
 
 
-def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
-    """A checkpoint of a run, and the state of the run in it. Raises `BadRequest`."""
-    from evorl.record import checkpoint
-
-    kept = [str(step) for step in checkpoint.steps(run_dir)]
-    if which == "latest" or (which == "best" and kept):
-        try:
-            path, run = checkpoint.run_state(run_dir)
-        except BadRequest as error:
-            raise error if error.key else error.under("run") from None
-        if which == "latest":
-            return path, run
-        which = "" if run["best"] is None else str(run["best"][1])
-    if which in ("", "best"):
-        raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
-    if which not in kept:
-        choices = ["latest", "best", *kept]
-        raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
-    return checkpoint.run_state(run_dir, int(which))
-
-
 def _target(export: str) -> Path:
     """The directory to export to. Raises `BadRequest` unless it is new or empty."""
     makes = "a directory with the config, the weights (safetensors) and evaluation.json"
@@ -183,45 +159,6 @@ def _target(export: str) -> Path:
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
     return place
-
-
-def _individual(
-    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
-) -> tuple[Individual, EvaluationPlan]:
-    """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Seeding, unpack_evaluations
-    from evorl.population.dispatch import with_weights
-    from evorl.population.evaluation import evaluation_plan
-
-    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # the genes at the time of the checkpoint
-    how = evaluation_plan(experiment, evolution)
-    evolver = evolution.evolver(how.space, experiment.seed)
-    evolver.load_state_dict(run["evolver"])
-    present = [one.individual for one in evolver.population]
-    if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
-        present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
-    found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
-    if "candidates" in run:  # missing in runs of older versions
-        found |= {str(one.individual.id): one.individual for one in unpack_evaluations(run["candidates"])}
-    for leader in unpack_evaluations(run["leader"]):
-        found["best"] = found[str(leader.individual.id)] = leader.individual
-    if which not in found:
-        seeds = [str(one.id) for one in present if one.weights is None]
-        ids = sorted(int(name) for name in found if name != "best")
-        raise BadRequest(_unknown(which, ids, seeds), "individual")
-    return found[which], how
-
-
-def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
-    """The error for an unknown individual, with the nearest ids; ``ids`` ascend, ``seeds`` have no weights any more."""
-    if not ids:
-        return "no individual has a fitness yet"
-    near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
-    names = ["best", *map(str, sorted(near))]
-    more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
-    meant = "" if which.isdecimal() else nearest(which, names)
-    why = "was a seed around weights that the search has left, so none" if which in seeds else "is none"
-    return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
 
 
 def _evaluate_point(one: Individual, how: EvaluationPlan, run_dir: Path, step: int, request: Request) -> None:
@@ -248,20 +185,6 @@ def _device(experiment: Experiment, asked: str | None) -> torch.device:
     from evorl.training.train import device
 
     return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
-
-
-def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device, path: Path) -> Learner:
-    """The learner of the experiment with the policy of a checkpoint. Raises `BadRequest` if it does not fit."""
-    import torch
-
-    from evorl.record.checkpoint import damage
-    from evorl.training.train import spec
-
-    torch.set_num_threads(experiment.rl.threads)
-    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, device)
-    with damage(path):
-        learner.load_policy(policy)
-    return learner
 
 
 def _print_films(films: Sequence[tuple[Path, str]]) -> None:

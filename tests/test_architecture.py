@@ -230,6 +230,7 @@ TOUCHING = {
     "evorl/record/wandb_artifacts.py": ({"rmtree"}, "the library's own folder, checked before"),
     "evorl/record/wandb_report.py": ({"read_bytes"}, "pictures of a report"),
     "evorl/jobs/job.py": ({"mkdir"}, "a new directory itself"),
+    "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
     "evorl/report.py": ({"mkdir", "read_bytes", "unlink"}, "the report's own directory"),

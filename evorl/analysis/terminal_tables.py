@@ -37,12 +37,12 @@ def print_tables(
         groups = [replace(one, values=dict(islice(one.values.items(), len(by) or MAX_KEYS))) for one in every]
         left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
-            _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
+            print_table(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
         rows = [row | {"run": names[Path(row["run"])]} for row in run_rows(groups, jobs[world])]
-        _print(f"{world}: runs", terminal_columns(rows), stream or sys.stdout, left)
+        print_table(f"{world}: runs", terminal_columns(rows), stream or sys.stdout, left)
 
 
-def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_left: int = 0) -> None:
+def print_table(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_left: int = 0) -> None:
     title = printable(title)
     rows = [{printable(key): printable(cell) for key, cell in row.items()} for row in rows]
     shown, left = rows[:MAX_ROWS], len(rows) - MAX_ROWS

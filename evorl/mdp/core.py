@@ -341,6 +341,13 @@ class World(ABC):
         """
         raise BadRequest(f"the games of {type(self).__name__} have one side, so no opponent")
 
+    def one_side(self, side: int) -> World:
+        """This world with the caller deciding for this side of every game, and its rule player for the others.
+
+        Raises `BadRequest` if it has no rule player.
+        """
+        raise BadRequest(f"{type(self).__name__} has no rule player")
+
     @property
     def longest_episode(self) -> int | None:
         """Decisions after which an episode is truncated at the latest; None if that is not known."""

@@ -9,7 +9,7 @@ since their weights are stacked: at small widths a network's time is the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -219,6 +219,19 @@ class Policy(nn.Module):
             raw, value, features = (one.view(*lead, -1) for one in (raw, value, features))
         return Output(raw, self.log_std, value, carry, features)
 
+    def raw_of_several(self, parameters: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+        """Raw outputs [K, S, O] of K policies of this form, with named parameters [K, ...] each, for rows [K, S, ...].
+
+        For a `light` network: batched products, and no critic, take a quarter of the time of `torch.func.vmap`.
+        """
+        x = encode_inputs(self.encoders, tuple(x.flatten(0, 1) for x in inputs)).unflatten(0, (len(inputs[0]), -1))
+        for number in range(len(self.hidden)):
+            bias = parameters[f"hidden.{number}.bias"][:, 0] if self.net.bias else None
+            x = self.activation(_products(x, parameters[f"hidden.{number}.weight"][:, 0], bias))
+        bias = parameters["policy.bias"][:, None] if self.net.bias else None
+        raw = _products(x, parameters["policy.weight"].mT, bias)
+        return torch.tanh(raw) if self.net.output == "tanh" else raw
+
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Raw outputs, values and features; of one product where actor and critic share what they are computed from."""
         if self.value is None:
@@ -231,6 +244,11 @@ class Policy(nn.Module):
         bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
         raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)
         return raw, value, x
+
+
+def _products(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[K, S, I] @ [K, I, O] + [K, 1, O]."""
+    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
 def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:

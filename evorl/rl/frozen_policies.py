@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from evorl.nets.capture import TraceCache
-from evorl.nets.distributions import to_world
-from evorl.nets.policy import Output
+from evorl.nets.distributions import sample, to_world
+from evorl.nets.policy import Output, Policy
 from evorl.rl.core import Decision
 from evorl.rl.network_learner import NetworkLearner
 
@@ -68,12 +68,19 @@ class FrozenPolicies:
             memory = (carry.unflatten(1, (self.places, -1)), start.unflatten(0, (self.places, -1)))
             raw, log_std, after = vmap(self._forward, (0, 0, 0, 1, 0), (0, 0, 1))(theta, statistics, rows, *memory)
             carry = after.flatten(1, 2)
+        elif isinstance(self.learner.policy, Policy) and self.learner.policy.light:
+            parameters = vmap(self.learner.layout.unflatten)(theta)
+            raw = self.learner.policy.raw_of_several(parameters, vmap(self.learner.normalized)(statistics, rows))
+            log_std = parameters.get("log_std", theta[:, :0])
         else:
             raw, log_std = vmap(self._forward)(theta, statistics, rows)
         raw, each = raw.flatten(0, 1), raw.shape[1]
         deviation = log_std.repeat_interleave(each, 0) if log_std.numel() else None
-        out = Output(raw, deviation, raw[:, :0], None, raw[:, :0])
-        action, _ = self.learner.decide(out, legal, noise, extra)
+        if type(self.learner).decide is NetworkLearner.decide:
+            action = sample(self.spec.action, raw, deviation, legal, noise)  # nobody asks for its log-probability
+        else:
+            out = Output(raw, deviation, raw[:, :0], None, raw[:, :0])
+            action, _ = self.learner.decide(out, legal, noise, extra)
         return action, to_world(self.spec.action, action), carry
 
     def _forward(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.evaluate import _checkpoint
+from evorl.jobs.saved_policies import checkpoint_of
 from evorl.record import checkpoint, segments
 from evorl.training.train import Start
 from evorl.util import run_directory
@@ -261,7 +261,7 @@ def test_who_needs_a_policy_reads_no_rows(tmp_path: Path) -> None:
     for file in tmp_path.glob("checkpoints/*/rows-*"):
         file.unlink()
     for which, step in (("latest", 2), ("best", 1), ("2", 2)):
-        path, state = _checkpoint(tmp_path, which)
+        path, state = checkpoint_of(tmp_path, which)
         assert path.name == str(step) == str(state["steps"])
     for start, step in ((Start(tmp_path), 2), (Start(tmp_path, step=1), 1)):
         assert start.past["steps"] == step

@@ -28,9 +28,9 @@ from harness import (
     with_small_segments,
 )
 
-from evorl import evaluate
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
+from evorl.jobs.saved_policies import learner_of
 from evorl.mdp.core import World, WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.capture import Trace as Recorded
@@ -281,7 +281,7 @@ def test_a_process_takes_the_experiments_threads_where_it_begins_to_work() -> No
     e = experiment(rl=replace(SMALL, threads=before + 1))
     works: list[Callable[[], Any]] = [
         lambda: Run(e), lambda: Sampler(e.mdp, e.rl, 0, torch.device("cpu"), 0), lambda: Population(e, SGA()),
-        lambda: evaluation_plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu"), Path()),
+        lambda: evaluation_plan(e, SGA()).make(0), lambda: learner_of(e, state, torch.device("cpu"), Path()),
     ]  # fmt: skip
     try:
         run = Run(e)

@@ -70,6 +70,9 @@ class Duel(BattleWorld):
         """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, side="random") if self.side == "both" else self
 
+    def one_side(self, side: int) -> Duel:
+        return replace(self, side="archer" if side == ARCHER else "knight")
+
     def players(self, seed: int) -> tuple[int, ...]:
         match self.side:
             case "knight":

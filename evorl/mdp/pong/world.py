@@ -64,6 +64,9 @@ class Pong(Rules, BattleWorld):
     def all_sides(self) -> Pong:
         return replace(self, opponent="self", side="random")
 
+    def one_side(self, side: int) -> Pong:
+        return replace(self, opponent="rule", side="right" if side else "left")
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
         if self.opponent == "self" and slots % 2:

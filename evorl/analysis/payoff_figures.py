@@ -1,0 +1,101 @@
+"""Pictures and the page of a payoff matrix. Letters in shapes: K players, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
+from evorl.analysis.html_page import Page, Section, to_html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+NUMBERED = 20
+"""Most players whose scores are written into the fields of a matrix."""
+LONGEST = 28
+"""Characters of a name in a picture."""
+
+
+def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
+    """Return the matrix [K, K] of scores: of the player of a row against that of a column.
+
+    ``bounds`` [2, K, K] are those of the intervals; a field whose interval holds one half is hatched.
+    """
+    from matplotlib.figure import Figure
+
+    count, labels = len(names), [_short(name) for name in names]
+    with style():
+        size = 1.6 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count)
+        figure = Figure(figsize=(size + 1.2, size), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(visible=False)
+        shown = axes.imshow(score, cmap="RdBu", vmin=0, vmax=1)
+        for i in range(count):
+            for j in range(count):
+                if i != j:
+                    _field(axes, i, j, float(score[i, j]), bool(bounds[0, i, j] <= 0.5 <= bounds[1, i, j]), count)
+        axes.set_xticks(range(count), labels, rotation=90)
+        axes.set_yticks(range(count), labels)
+        axes.spines["bottom"].set_visible(False)
+        axes.tick_params(length=0, labelcolor=INK)
+        axes.set_title("Share of points: row against column")
+        bar = figure.colorbar(shown, ax=axes, shrink=0.6)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _field(axes: Any, row: int, column: int, score: float, open_: bool, count: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    if open_:
+        axes.add_patch(
+            Rectangle(
+                (column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", linewidth=0, edgecolor=MUTED, alpha=0.5
+            )
+        )
+    if count <= NUMBERED:
+        colour = "white" if abs(score - 0.5) > 0.35 else INK
+        axes.text(column, row, f"{score:.2f}".removeprefix("0"), ha="center", va="center", fontsize=8, color=colour)
+
+
+def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Array) -> Figure:
+    """Return the ratings [K] with their intervals [2, K], and the share of each player in Nash averaging."""
+    from matplotlib.figure import Figure
+
+    count = len(names)
+    with style():
+        figure = Figure(figsize=(7.2, 1.2 + max(1.6, 0.27 * count)), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+        places = range(count)
+        left.hlines(places, bounds[0], bounds[1], color=COLOURS[0], alpha=0.4, linewidth=3)
+        left.plot(rating, places, "o", color=COLOURS[0], markersize=4)
+        left.set_yticks(places, [_short(name) for name in names])
+        left.invert_yaxis()
+        left.set_title("Rating, 95 % interval")
+        left.set_xlabel("points of Elo, the mean is 0")
+        right.barh(places, nash, color=COLOURS[1], height=0.6)
+        right.set_title("Nash share")
+        for axes in (left, right):
+            axes.tick_params(axis="y", labelcolor=INK)
+            axes.grid(visible=True, axis="x")
+    return figure
+
+
+def page(
+    title: str, subtitle: str, headline: Sequence[str], pictures: Mapping[str, Figure],
+    tables: Mapping[str, Sequence[Mapping[str, str]]], caption: str,
+) -> str:  # fmt: skip
+    """Return the page: what the numbers say, the pictures by what they show, and the tables."""
+    section = Section(
+        title="", headline=headline, best=None, legend=[], parallel=None, main=[], others={}, single={}, curves=b"",
+        whole=[(words, render_inset(figure)) for words, figure in pictures.items()], tables=tables,
+    )  # fmt: skip
+    return to_html(Page(title=title, subtitle=subtitle, sections=[section], caption=caption))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]

@@ -1,0 +1,127 @@
+"""The policy that a run directory holds: of a checkpoint, and of an individual of a population."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evorl.util.errors import BadRequest, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from evorl.ec.core import IndependentEvolution, Individual
+    from evorl.population.evaluation_plan import EvaluationPlan
+    from evorl.rl.core import Learner
+    from evorl.training.experiment import Experiment
+    from evorl.util.types import StateDict
+
+NEAR = 8
+"""Number of ids that an error message lists."""
+
+
+def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint of a run, and the state of the run in it. Raises `BadRequest`."""
+    from evorl.record import checkpoint
+
+    kept = [str(step) for step in checkpoint.steps(run_dir)]
+    if which == "latest" or (which == "best" and kept):
+        try:
+            path, run = checkpoint.run_state(run_dir)
+        except BadRequest as error:
+            raise error if error.key else error.under("run") from None
+        if which == "latest":
+            return path, run
+        which = "" if run["best"] is None else str(run["best"][1])
+    if which in ("", "best"):
+        raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
+    if which not in kept:
+        choices = ["latest", "best", *kept]
+        raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
+    return checkpoint.run_state(run_dir, int(which))
+
+
+class SavedPolicy(NamedTuple):
+    """What a checkpoint holds of a policy."""
+
+    policy: StateDict | None
+    """The state of its learner; None for an individual of a problem, and for a run that holds none."""
+    individual: Individual | None
+    """The individual whose policy it is, in a population whose individuals are kept."""
+    how: EvaluationPlan | None
+    """How to evaluate that individual."""
+
+
+def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], individual: int | str | None) -> SavedPolicy:
+    """Return the policy of a checkpoint: of a population that of the best individual, or of the one that is named.
+
+    Raises `BadRequest`.
+    """
+    from evorl.ec.core import IndependentEvolution
+    from evorl.record.checkpoint import damage
+
+    if isinstance(experiment.ec, IndependentEvolution):
+        with damage(path):
+            one, how = _individual(experiment, experiment.ec, run, str("best" if individual is None else individual))
+        return SavedPolicy(None if how.learner is None else how.learner(one).state_dict(), one, how)
+    if individual is not None:
+        why = (
+            "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
+        )
+        raise BadRequest(why, "individual")
+    return SavedPolicy(run["learner"], None, None)
+
+
+def _individual(
+    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
+) -> tuple[Individual, EvaluationPlan]:
+    """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
+    from evorl.ec.core import Seeding, unpack_evaluations
+    from evorl.population.dispatch import with_weights
+    from evorl.population.evaluation import evaluation_plan
+
+    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # the genes at the time of the checkpoint
+    how = evaluation_plan(experiment, evolution)
+    evolver = evolution.evolver(how.space, experiment.seed)
+    evolver.load_state_dict(run["evolver"])
+    present = [one.individual for one in evolver.population]
+    if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
+        present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
+    found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
+    if "candidates" in run:  # missing in runs of older versions
+        found |= {str(one.individual.id): one.individual for one in unpack_evaluations(run["candidates"])}
+    for leader in unpack_evaluations(run["leader"]):
+        found["best"] = found[str(leader.individual.id)] = leader.individual
+    if which not in found:
+        seeds = [str(one.id) for one in present if one.weights is None]
+        ids = sorted(int(name) for name in found if name != "best")
+        raise BadRequest(_unknown(which, ids, seeds), "individual")
+    return found[which], how
+
+
+def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
+    """The error for an unknown individual, with the nearest ids; ``ids`` ascend, ``seeds`` have no weights any more."""
+    if not ids:
+        return "no individual has a fitness yet"
+    near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
+    names = ["best", *map(str, sorted(near))]
+    more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
+    meant = "" if which.isdecimal() else nearest(which, names)
+    why = "was a seed around weights that the search has left, so none" if which in seeds else "is none"
+    return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
+
+
+def learner_of(experiment: Experiment, policy: dict[str, Any], device: torch.device, path: Path) -> Learner:
+    """The learner of the experiment with the policy of a checkpoint. Raises `BadRequest` if it does not fit."""
+    import torch
+
+    from evorl.record.checkpoint import damage
+    from evorl.training.train import spec
+
+    torch.set_num_threads(experiment.rl.threads)
+    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, device)
+    with damage(path):
+        learner.load_policy(policy)
+    return learner

@@ -1,0 +1,117 @@
+"""``evorl.evaluate players=[...] matrix=true``: everyone against everyone, and what that says of each.
+
+    python -m evorl.evaluate matrix=true players=[RUN_DIR,RUN_DIR@best,RUN_DIR@STEP,RUN_DIR@all,rule] games=200
+    python -m evorl.evaluate matrix=true players=[runs/*] width=0.1 cluster=processes cluster.workers=8
+
+Every pair plays each side equally often, on the same episodes as all other pairs. The same command with the same
+out=DIR goes on where it was stopped, and a new player adds its games alone. docs/opponents.md says what the numbers
+mean.
+
+Keys of cluster (cluster=processes, cluster.workers=8, ...) are those of evorl.run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evorl.cli import config
+from evorl.cluster.core import Cluster
+from evorl.record.lock import lock
+from evorl.util.errors import BadRequest
+from evorl.util.text import say
+from evorl.util.types import Natural
+
+PERIOD_S = 5.0
+"""Seconds between lines that say how far it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The keys of the command line."""
+
+    matrix: bool = True
+    """Play everyone against everyone."""
+    players: tuple[str, ...]
+    """Run directories, or patterns of them: RUN_DIR is its latest checkpoint; others are RUN_DIR@best, RUN_DIR@STEP and
+    RUN_DIR@all. rule is the world's own player. The world is that of the first run."""
+    games: Annotated[int, Meta(ge=2)] = 200
+    """Games of each pair, an even number; those of an earlier command count."""
+    width: Annotated[float, Meta(ge=0.01, lt=1)] | None = None
+    """Play each pair until the 95 % interval of its score is narrower than this, and games= does not count."""
+    seed: Natural = 0
+    """Seed of the episodes and of the policies' noise."""
+    deterministic: bool = False
+    """Play the most likely action of each policy, instead of drawing it."""
+    out: str | None = None
+    """Where games, matrix.json, matrix.csv and matrix.html go; null makes matrices/TIME."""
+    json: bool = False
+    """Print matrix.json once more at the end, on a line."""
+    trust: tuple[str, ...] = ()
+    """Root modules outside evorl that the runs' configs may import."""
+
+
+def asked(words: Sequence[str]) -> bool:
+    """Return whether these words of ``evorl.evaluate`` ask for a matrix."""
+    return any(word.partition("=")[0] in ("matrix", "players") for word in words)
+
+
+def command(words: Sequence[str]) -> None:
+    """Play what is missing, and write and print what all games say. Raises `BadRequest`."""
+    ours = [word for word in words if not word.startswith(("cluster=", "cluster."))]
+    request = config.parse_request(Request, ours)
+    if not request.matrix:
+        raise BadRequest("is for matrix=true", "players")
+    if request.games % 2:
+        raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
+    cluster = _cluster([word for word in words if word not in ours])
+    from evorl.matches import players as listed
+    from evorl.matches import records, result
+    from evorl.matches.judge import judge
+    from evorl.matches.play import Matches
+    from evorl.matches.schedule import games_wanted, play_missing
+
+    entry = listed.read(request.players, request.trust)
+    out = records.prepared(request.out or time.strftime("matrices/%Y%m%d-%H%M%S"))
+    setting = {"world": entry.keys, "seed": request.seed, "deterministic": request.deterministic}
+    with lock(out, "out"):
+        record = records.Record(out, setting)
+        try:
+            matches = Matches(entry.world, entry.players, request.seed, request.deterministic)
+            play_missing(matches, record, games_wanted(request.games, request.width), cluster, _Progress())
+        finally:
+            record.close()
+        judged = judge(entry.players, record.points, request.seed)
+        document = result.document(entry, setting, judged, record)
+        result.show(entry, judged, out)
+        sys.stdout.flush()
+        result.write(out, entry, judged, document)
+    say(out / "matrix.html")
+    if request.json:
+        print(json.dumps(document))
+
+
+def _cluster(words: Sequence[str]) -> Cluster:
+    with config.opened() as hydra:
+        composed = config.resolved(config.compose(hydra, words))
+    found: Any = config.group_object(composed["cluster"], Cluster, "cluster", ())
+    assert isinstance(found, Cluster)
+    return found
+
+
+class _Progress:
+    """Says on stderr how many pairs are done, now and then."""
+
+    def __init__(self) -> None:
+        self.began = self.due = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if (now := time.monotonic()) >= self.due + PERIOD_S or done == total:
+            self.due = now
+            say(f"played: {done} of {total} pairs, {now - self.began:.0f} s", sys.stderr)

@@ -1,0 +1,186 @@
+"""What the games of all pairs say of the players.
+
+Letters in shapes: K players. Points count 1 for a win, 1/2 for a draw, 0 for a defeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.matches.players import Player
+from evorl.matches.records import key
+from evorl.ops.payoffs import alpha_rank, cyclic_share, nash_averaging, nash_conv, two_sided
+from evorl.ops.proportions import wilson
+from evorl.ops.ratings import ELO, bradley_terry
+from evorl.util import seed as seeds
+
+Array = NDArray[np.float64]
+RESAMPLES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """Intervals are of 95 %."""
+
+    games: NDArray[np.int64]
+    """[K, K] of each pair; 0 on the diagonal."""
+    score: Array
+    """[K, K]: the share of points of the player of a row against that of a column; 1/2 on the diagonal."""
+    score_bounds: Array
+    """[2, K, K], by Wilson."""
+    by_side: Array
+    """[2, K, K]: the same of the games in which the player of the row had side 0, and side 1."""
+    rating: Array
+    """[K]: Bradley-Terry on Elo's scale; the mean is 0."""
+    rating_bounds: Array
+    """[2, K], by bootstrap over the games of each pair and seat."""
+    nash: Array
+    """[K]: the mixture of Nash averaging over log-odds."""
+    nash_bounds: Array
+    """[2, K], by bootstrap."""
+    alpha: Array
+    """[K]: alpha-rank over margins, in the limit of strong selection."""
+    worst: NDArray[np.int64]
+    """[K]: the opponent against whom a player scores least."""
+    exploitability: Array
+    """[K]: what the best answer within the set wins against a player, as points above one half; at least 0."""
+    uniform_exploitability: float
+    """The same of the mixture that plays everybody equally often."""
+    cyclic: float
+    """Share of the squares of the log-odds that no rating explains."""
+    cyclic_by_chance: tuple[float, float, float]
+    """Mean and bounds of that share if the ratings explained everything, with so many games."""
+    first_side: tuple[float, float, float]
+    """Share of points of side 0 over all games, and its bounds."""
+
+
+def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]], seed: int) -> Judgement:
+    """Judge the players by the points of each pair's games (`evorl.matches.records.Record.points`)."""
+    sides = _by_side(players, points)
+    wins, games = _totals(sides, len(players))
+    score = _share(wins, games)
+    bounds = np.full((2, *score.shape), 0.5)
+    for i, j in zip(*np.nonzero(games), strict=True):
+        bounds[:, i, j] = wilson(wins[i, j], games[i, j])
+    rating = bradley_terry(wins)
+    nash, _ = nash_averaging(log_odds(wins, games))
+    resampled = [_resampled(sides, len(players), seed, number) for number in range(RESAMPLES)]
+    ratings = np.array([bradley_terry(one) for one in resampled])
+    mixtures = np.array([nash_averaging(log_odds(one, games))[0] for one in resampled])
+    others = np.where(games > 0, score, np.inf)
+    uniform = np.full(len(players), 1 / len(players))
+    return Judgement(
+        games=games, score=score, score_bounds=bounds, by_side=_shares_by_side(sides, len(players)), rating=rating,
+        rating_bounds=np.quantile(ratings, [0.025, 0.975], axis=0), nash=nash,
+        nash_bounds=np.quantile(mixtures, [0.025, 0.975], axis=0), alpha=alpha_rank(2 * score - 1, np.inf),
+        worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
+        uniform_exploitability=nash_conv(two_sided(score - 0.5), [uniform, uniform]) / 2,
+        cyclic=cyclic_share(log_odds(wins, games)), cyclic_by_chance=_cyclic_by_chance(rating, games, seed),
+        first_side=_first_side(sides, seed),
+    )  # fmt: skip
+
+
+_Sides = dict[tuple[int, int], tuple[Array, Array]]
+"""Points of player i in its games against j, i < j, as side 0 and as side 1."""
+
+
+def _by_side(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]]) -> _Sides:
+    found = {}
+    for i, j in combinations(range(len(players)), 2):
+        names, swapped = key(players[i], players[j])
+        each = np.array(points[names])
+        each = each[: len(each) // 2 * 2]
+        found[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
+    return found
+
+
+def _first_side(sides: _Sides, seed: int) -> tuple[float, float, float]:
+    """The share of points of side 0 over all games, and its bounds: by bootstrap over keys, which all pairs share."""
+    keys = max(len(one) for pair in sides.values() for one in pair)
+    points, games = np.zeros(keys), np.zeros(keys)
+    for own, other in sides.values():  # games 2k and 2k + 1 have the same key
+        for each in (own, 1 - other):
+            points[: len(each)] += each
+            games[: len(each)] += 1
+    drawn = seeds.generator(seed, "bootstrap of keys").integers(0, keys, (10 * RESAMPLES, keys))
+    low, high = np.quantile(points[drawn].sum(1) / games[drawn].sum(1), [0.025, 0.975])
+    return float(points.sum() / games.sum()), float(low), float(high)
+
+
+def _totals(sides: _Sides, count: int) -> tuple[Array, NDArray[np.int64]]:
+    """Points [K, K] of a row's player against a column's, and games [K, K]."""
+    wins, games = np.zeros((count, count)), np.zeros((count, count), np.int64)
+    for (i, j), pair in sides.items():
+        games[i, j] = games[j, i] = sum(map(len, pair))
+        wins[i, j] = sum(float(one.sum()) for one in pair)
+        wins[j, i] = games[i, j] - wins[i, j]
+    return wins, games
+
+
+def _share(wins: Array, games: NDArray[np.int64]) -> Array:
+    return np.where(games > 0, wins / np.maximum(games, 1), 0.5)
+
+
+def _shares_by_side(sides: _Sides, count: int) -> Array:
+    found = np.full((2, count, count), 0.5)
+    for (i, j), pair in sides.items():
+        for side in (0, 1):
+            found[side, i, j] = pair[side].mean()
+            found[1 - side, j, i] = 1 - found[side, i, j]
+    return found
+
+
+def log_odds(wins: Array, games: NDArray[np.int64]) -> Array:
+    """Antisymmetric log-odds [K, K] of winning, each pair with one more draw, so that none is infinite."""
+    odds = np.log(wins + 0.5) - np.log(games - wins + 0.5)
+    return np.asarray((odds - odds.T) / 2)
+
+
+def _resampled(sides: _Sides, count: int, seed: int, number: int) -> Array:
+    """Points [K, K] of games that are drawn anew, with replacement, within each pair and seat."""
+    draw = seeds.generator(seed, "bootstrap", number)
+
+    def again(one: Array) -> Array:
+        return np.asarray(one[draw.integers(0, len(one), len(one))])
+
+    return _totals({pair: (again(own), again(other)) for pair, (own, other) in sides.items()}, count)[0]
+
+
+def _cyclic_by_chance(rating: Array, games: NDArray[np.int64], seed: int) -> tuple[float, float, float]:
+    """Mean and bounds of the cyclic share of games whose results follow from the ratings alone."""
+    chance = 1 / (1 + np.exp(-(rating[:, None] - rating[None]) / ELO))
+    draw = seeds.generator(seed, "no cycles")
+    shares = []
+    for _ in range(RESAMPLES):
+        upper = np.triu(draw.binomial(games, chance), 1)
+        wins = upper + np.tril((games - upper.T), -1)
+        shares.append(cyclic_share(log_odds(wins.astype(np.float64), games)))
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return float(np.mean(shares)), float(low), float(high)
+
+
+def sentences(judged: Judgement, names: Sequence[str], sides: Sequence[str]) -> list[str]:
+    """What the numbers say, in words."""
+    mean, low, high = judged.cyclic_by_chance
+    rest = f"{judged.cyclic:.0%} of the variance of the log-odds is not explained by one rating for each player"
+    if judged.cyclic > high:
+        cycles = f"Who beats whom is not only a matter of strength: {rest}, and chance alone gives at most {high:.0%}"
+        cycles += f"; about {judged.cyclic - mean:.0%} are cycles, as of rock, paper, scissors."
+    else:
+        cycles = f"One rating says who beats whom: {rest}, and chance alone gives {low:.0%} to {high:.0%}."
+    share, least, most = judged.first_side
+    seat = f"Over all games {sides[0]} scores {share:.1%} ({least:.1%} to {most:.1%}): "
+    seat += "no side shows an advantage." if least <= 0.5 <= most else "the sides are not equal."
+    best = [names[i] for i in np.argsort(-judged.nash) if judged.nash[i] > 1e-6]
+    return [
+        f"Nash averaging: {', '.join(best)} {'are' if len(best) > 1 else 'is'} what nobody in the set beats.",
+        cycles,
+        seat,
+        f"Exploitability within the set: {judged.exploitability.min():.3f} of the least exploitable player, "
+        f"{judged.uniform_exploitability:.3f} of all players equally often.",
+    ]

@@ -1,0 +1,113 @@
+"""The directory of a payoff matrix: what was played, so that the same command goes on and new players add their rows.
+
+``setting.json`` says which game, ``games.jsonl`` holds a line for each pair that was played. A pair is known by the
+fingerprints of its players, so names and places may change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorl.matches.players import Player
+from evorl.record.json_lines import JsonLinesFile
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.names import check_names_directory
+
+SETTING, GAMES = "setting.json", "games.jsonl"
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """Games of a pair, from ``first`` on. The player a has the lesser fingerprint."""
+
+    a: str
+    b: str
+    first: int
+    points: list[float]
+    """Of player a."""
+    lengths: list[int]
+
+
+class Record:
+    """All games in a directory that were played, and the file that new ones go to."""
+
+    def __init__(self, directory: Path, setting: dict[str, Any]) -> None:
+        """Raises `BadRequest` if the directory holds games of another setting."""
+        self.directory = directory
+        if run_directory.exists(directory, SETTING):
+            _check_setting(directory, setting)
+        else:
+            run_directory.write_json(directory, SETTING, setting)
+        self.points: dict[tuple[str, str], list[float]] = {}
+        self.lengths: dict[tuple[str, str], list[int]] = {}
+        if run_directory.exists(directory, GAMES):
+            with wrong_data(lambda why: BadRequest(f"{directory / GAMES} is damaged: {why}", "out")):
+                for text in run_directory.lines(directory, GAMES):
+                    self._add(msgspec.json.decode(text, type=Line))
+        self._file = JsonLinesFile(directory, GAMES, _size(directory))
+
+    def _add(self, line: Line) -> None:
+        pair = line.a, line.b
+        points, lengths = self.points.get(pair, []), self.lengths.get(pair, [])
+        if not 0 <= line.first <= len(points) or len(line.points) != len(line.lengths):
+            raise ValueError(f"games of {line.a} and {line.b} do not follow one another")
+        if not all(0 <= x <= 1 for x in line.points):
+            raise ValueError(f"points of {line.a} and {line.b} are not between 0 and 1")
+        self.points[pair] = points[: line.first] + line.points
+        self.lengths[pair] = lengths[: line.first] + line.lengths
+
+    def add(self, pair: tuple[str, str], first: int, points: Sequence[float], lengths: Sequence[int]) -> None:
+        """Keep the games of a pair from ``first`` on, also after a power cut."""
+        line = Line(*pair, first, list(points), list(lengths))
+        self._add(line)
+        self._file.append([msgspec.structs.asdict(line)])
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def key(a: Player, b: Player) -> tuple[tuple[str, str], bool]:
+    """The fingerprints of a pair in the order in which it plays, and whether they are the other way round.
+
+    The rule player is always b.
+    """
+    swapped = a.learner is None or (b.learner is not None and b.fingerprint < a.fingerprint)
+    return ((b.fingerprint, a.fingerprint) if swapped else (a.fingerprint, b.fingerprint)), swapped
+
+
+def prepared(out: str) -> Path:
+    """Make the directory. Raises `BadRequest` unless it is new, empty, or that of a matrix."""
+    check_names_directory(out, "a directory with the games, matrix.json and pictures", "out")
+    place = Path(out)
+    above = next(parent for parent in [place.absolute(), *place.absolute().parents] if parent.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise BadRequest(f"cannot make {place}: {above} cannot be written", "out")
+    if place.exists() and any(place.iterdir()) and not run_directory.exists(place, SETTING):
+        raise BadRequest(f"{place} exists and is no matrix of ours; choose another directory", "out")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _check_setting(directory: Path, setting: dict[str, Any]) -> None:
+    try:
+        known = run_directory.read_json(directory, SETTING)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"cannot read {directory / SETTING}: {error}", "out") from None
+    ours = msgspec.json.decode(msgspec.json.encode(setting))
+    if not isinstance(known, dict):
+        raise BadRequest(f"{directory / SETTING} holds no setting", "out")
+    if other := [name for name in ours if known.get(name) != ours[name]]:
+        raise BadRequest(f"{directory} holds games of another {' and '.join(other)}; choose another directory", "out")
+
+
+def _size(directory: Path) -> int:
+    if not run_directory.exists(directory, GAMES):
+        return 0
+    with run_directory.opened(directory, GAMES) as file:
+        return os.fstat(file).st_size

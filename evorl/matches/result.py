@@ -1,0 +1,144 @@
+"""What a payoff matrix writes and prints: matrix.json, matrix.csv, matrix.html, pictures, and the table of players."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl import __version__
+from evorl.analysis.csv_files import to_csv
+from evorl.matches.judge import Judgement, sentences
+from evorl.matches.players import Entry
+from evorl.matches.records import Record, key
+from evorl.record import provenance
+from evorl.util import run_directory
+from evorl.util.text import printable, say
+
+CAPTION = (
+    "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
+    "bootstrap over the games of each pair and seat. A hatched field is a pair whose interval holds one half."
+)
+
+
+def document(entry: Entry, setting: Mapping[str, Any], judged: Judgement, record: Record) -> dict[str, Any]:
+    """Everything, as plain data."""
+    lists = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(judged).items()}
+    return {
+        "evorl": __version__, **setting, "versions": provenance.versions(),
+        "players": [one.record() for one in entry.players], "judgement": lists,
+        "pairs": [_pair(entry, record, i, j) for i, j in combinations(range(len(entry.players)), 2)],
+        "sentences": _sentences(entry, judged),
+    }  # fmt: skip
+
+
+def _pair(entry: Entry, record: Record, i: int, j: int) -> dict[str, Any]:
+    """Wins, draws and defeats of a pair by the side of its first player."""
+    names, swapped = key(entry.players[i], entry.players[j])
+    points, lengths = np.array(record.points[names]), np.array(record.lengths[names])
+    mine = 1 - points if swapped else points
+    seats = []
+    for side in (0, 1):
+        own = mine[(side != swapped) :: 2]
+        seats.append(
+            {
+                "side": side, "games": len(own), "points": float(own.sum()), "wins": int((own > 0.5).sum()),
+                "draws": int((own == 0.5).sum()), "defeats": int((own < 0.5).sum()),
+            }
+        )  # fmt: skip
+    return {
+        "a": entry.players[i].name, "b": entry.players[j].name, "a_by_side": seats,
+        "mean_length": float(lengths.mean()),
+    }  # fmt: skip
+
+
+def _sentences(entry: Entry, judged: Judgement) -> list[str]:
+    sides = entry.world.side_names or ("side 0", "side 1")
+    return sentences(judged, [one.name for one in entry.players], sides)
+
+
+def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
+    """The table of players, the best rating first."""
+    mean = (judged.score.sum(1) - 0.5) / (len(entry.players) - 1)
+    rows = []
+    for i in np.argsort(-judged.rating, kind="stable"):
+        low, high = judged.rating_bounds[:, i]
+        worst = int(judged.worst[i])
+        rows.append(
+            {
+                "player": entry.players[i].name, "rating": f"{judged.rating[i]:.0f}",
+                "95 % interval": f"{low:.0f} to {high:.0f}", "Nash share": f"{judged.nash[i]:.3f}",
+                "alpha-rank": f"{judged.alpha[i]:.3f}", "mean score": f"{mean[i]:.3f}",
+                "worst opponent": entry.players[worst].name, "score there": f"{judged.score[i, worst]:.3f}",
+            }
+        )  # fmt: skip
+    return rows
+
+
+def show(entry: Entry, judged: Judgement, out: Path) -> None:
+    """Print the table of players and the sentences."""
+    import sys
+
+    from evorl.analysis.terminal_tables import print_table
+
+    print_table(f"{out}: {judged.games.sum() // 2:,} games", _rows(entry, judged), sys.stdout)
+    for sentence in _sentences(entry, judged):
+        say(printable(sentence))
+
+
+def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) -> None:
+    """Write the files; each is replaced at once or not at all."""
+    from evorl.analysis import payoff_figures
+    from evorl.analysis.figures import render
+
+    run_directory.write_json(out, "matrix.json", whole)
+    run_directory.replace(out, "matrix.csv", _csv(entry, judged))
+    order = np.argsort(-judged.rating, kind="stable")
+    names = [entry.players[i].name for i in order]
+    square = np.ix_(order, order)
+    bounds = np.stack([one[square] for one in judged.score_bounds])
+    pictures = {
+        "matrix": payoff_figures.payoff_figure(names, judged.score[square], bounds),
+        "ratings": payoff_figures.ratings_figure(
+            names, judged.rating[order], judged.rating_bounds[:, order], judged.nash[order]
+        ),
+    }
+    shown = {
+        "Scores of all pairs": pictures["matrix"],
+        "Ratings and the mixture of Nash averaging": pictures["ratings"],
+    }
+    tables = {
+        "Players": _rows(entry, judged),
+        "Where the players come from": [_origin(one.record()) for one in entry.players],
+    }
+    facts = f"{len(names)} players · {int(judged.games.sum()) // 2:,} games · evorl {__version__}"
+    html = payoff_figures.page(
+        f"{type(entry.world).__name__}: everyone against everyone",
+        facts,
+        _sentences(entry, judged),
+        shown,
+        tables,
+        CAPTION,
+    )
+    run_directory.replace(out, "matrix.html", html.encode())
+    for name, figure in pictures.items():
+        for suffix, content in render(figure).items():
+            run_directory.replace(out, f"{name}.{suffix}", content)
+
+
+def _origin(record: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in record.items()}
+
+
+def _csv(entry: Entry, judged: Judgement) -> bytes:
+    """A row for each ordered pair."""
+    names = [one.name for one in entry.players]
+    rows = []
+    for i, j in zip(*np.nonzero(judged.games), strict=True):
+        numbers = judged.score[i, j], *judged.score_bounds[:, i, j], *judged.by_side[:, i, j]
+        rows.append([names[i], names[j], judged.games[i, j], *(f"{x:.6g}" for x in numbers)])
+    header = ("player", "opponent", "games", "score", "low", "high", "score_as_side_0", "score_as_side_1")
+    return to_csv(header, rows)

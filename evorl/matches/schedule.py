@@ -1,0 +1,88 @@
+"""Which games are still to be played, and by whom they are played: here, or in the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations
+
+from evorl.cluster.core import Cluster
+from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
+from evorl.matches.players import Player
+from evorl.matches.records import Record, key
+from evorl.ops.proportions import wilson
+from evorl.util.errors import BadRequest
+
+AT_ONCE = 40
+"""Games after which the width of an interval is looked at."""
+
+
+def games_wanted(games: int, width: float | None) -> Callable[[Sequence[float]], int]:
+    """Return how many games a pair needs by the points of those that it has played."""
+
+    def wanted(points: Sequence[float]) -> int:
+        if width is None:
+            return games
+        looked = len(points) // AT_ONCE * AT_ONCE
+        for n in range(AT_ONCE, looked + 1, AT_ONCE):
+            low, high = wilson(sum(points[:n]), n)
+            if high - low < width:
+                return n
+        return looked + AT_ONCE
+
+    return wanted
+
+
+def play_missing(
+    matches: Matches, record: Record, wanted: Callable[[Sequence[float]], int], cluster: Cluster,
+    show: Callable[[int, int], None] = lambda done, total: None,
+) -> None:  # fmt: skip
+    """Play what the pairs of all players lack, and keep it. ``show`` gets the pairs that are done, and all of them."""
+    total = len(_pairs(matches.players))
+    while missing := _missing(matches.players, record, wanted):
+        done = total - len(missing)
+        for outcome in _outcomes(matches, missing, cluster):
+            pair = matches.players[outcome.pair.a], matches.players[outcome.pair.b]
+            record.add(key(*pair)[0], outcome.pair.first, outcome.points, outcome.lengths)
+            done += 1
+            show(done, total)
+
+
+def _pairs(players: Sequence[Player]) -> dict[tuple[str, str], tuple[int, int]]:
+    """The places of the players of each pair by their fingerprints, in the order in which they play."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for i, j in combinations(range(len(players)), 2):
+        names, swapped = key(players[i], players[j])
+        found.setdefault(names, (j, i) if swapped else (i, j))
+    return found
+
+
+def _missing(players: Sequence[Player], record: Record, wanted: Callable[[Sequence[float]], int]) -> list[Pair]:
+    """The games that are to be played next. Those of a pair begin with a whole number of rows."""
+    found = []
+    for names, (a, b) in _pairs(players).items():
+        points = record.points.get(names, [])
+        if len(points) < (end := wanted(points)):
+            found.append(Pair(a, b, len(points) // ROWS * ROWS, end))
+    return found
+
+
+def _outcomes(matches: Matches, missing: Sequence[Pair], cluster: Cluster) -> Iterator[Outcome]:
+    """Play the pairs and yield their outcomes as they come: in tasks of many pairs, whose results are the same."""
+    if cluster.in_process:
+        for task in alike(missing, matches.players, len(missing)):
+            yield from matches.outcomes(task)
+        return
+    size = max(1, min(2 * PAIRS, -(-len(missing) // (2 * cluster.workers))))
+    tasks = alike(missing, matches.players, size)
+    group = cluster.spawn(partial(_member, matches), min(cluster.workers, len(tasks)), (BadRequest,))
+    try:
+        for answers in group.map("play", [([tuple(pair) for pair in task],) for task in tasks]):
+            for pair, points, lengths in answers:
+                yield Outcome(Pair(*pair), points, lengths)
+    finally:
+        group.close()
+
+
+def _member(matches: Matches, index: int) -> Matches:
+    return matches
