@@ -22,6 +22,7 @@ from evorl.mdp.core import Array, World
 from evorl.rl import actor
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
+from evorl.rl.points import points
 
 ROWS = 20
 """Games of a pair that are played at once. A constant, since it decides the last bits."""
@@ -184,23 +185,11 @@ class _Run:
                 number = int(self.keys.number(game, episode))
                 sides = self.ended.pop((game, episode))
                 if number < pair.end:
-                    games[number] = points(sides, number % 2), round(max(one.length for one in sides.values()))
+                    mine, other = sides[number % 2], sides.get(1 - number % 2)
+                    games[number] = points(mine, other), round(max(one.length for one in sides.values()))
             for late in [key for key in self.ended if key[0] == game]:
                 del self.ended[late]
         return games
-
-
-def points(sides: dict[int, Episode], side: int) -> float:
-    """Return the points, from 0 to 1, of the player of this side by the episodes of all sides that were played.
-
-    The result ``win`` says who won, in a world that reports it; else the greater return, or its sign if only one side
-    was played.
-    """
-    mine, other = sides[side], sides.get(1 - side)
-    if "win" in mine.results:
-        return mine.results["win"] if other is None else (mine.results["win"] + 1 - other.results["win"]) / 2
-    lead = mine.ret - (0.0 if other is None else other.ret)
-    return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
 
 
 def _outcome(pair: Pair, games: _Games) -> Outcome:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from evorl.rl.batch import Batch
 from evorl.rl.core import Episode, Hyper, Learner
 from evorl.rl.frozen_policies import FrozenPolicies
 from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.points import points
 from evorl.rl.sampler import Sampler, episodes
 from evorl.rl.sources import Lockstep, SourceItem
 from evorl.util.types import StateDict
@@ -71,11 +71,8 @@ class OpposedSampler:
 
 
 def game_of(episode: Episode) -> Game:
-    """Take the opponent out of an episode's results; the learner's points are the result ``win`` or the sign of the
-    return."""
-    opponent = int(episode.results.pop(RESULT))
-    points = episode.results.get("win", 0.5 + 0.5 * float(np.sign(episode.ret)))
-    return Game(opponent, points)
+    """Take the opponent out of an episode's results, and the learner's points."""
+    return Game(int(episode.results.pop(RESULT)), points(episode))
 
 
 class OpposedLockstep(Lockstep):

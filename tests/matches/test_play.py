@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
-from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike, points
+from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.matches.players import RULE, Player
 from evorl.matches.seats import AHEAD, MatchKeys, keyed_noise
 from evorl.mdp.core import Box, Discrete, World
@@ -19,7 +19,6 @@ from evorl.mdp.duel import Duel
 from evorl.mdp.duel.characters import Ground
 from evorl.mdp.pong import Pong
 from evorl.nets.policy import Net
-from evorl.rl.core import Episode
 from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO
 from evorl.training.train import spec
@@ -128,17 +127,6 @@ def test_the_rule_player_plays_by_the_world_as_it_is(world: World) -> None:
 def test_games_end_as_they_did_before_whatever_the_seed_of_another_matrix() -> None:
     players, pairs = [player(seed) for seed in range(2)], everyone(2)
     assert play(players, pairs, seed=3) == play(players, pairs, seed=3) != play(players, pairs, seed=4)
-
-
-def test_points_by_the_result_or_else_by_the_return() -> None:
-    def episode(ret: float, **results: float) -> Episode:
-        return Episode(ret, 1, (ret,), results)
-
-    assert points({0: episode(-9, win=1.0), 1: episode(9, win=0.0)}, 0) == 1
-    assert points({0: episode(0, win=0.5), 1: episode(0, win=0.5)}, 1) == 0.5
-    assert points({1: episode(0, win=0.5)}, 1) == 0.5
-    assert [points({0: episode(x), 1: episode(y)}, 0) for x, y in ((3, 2), (2, 2), (-3, -2))] == [1, 0.5, 0]
-    assert [points({1: episode(x)}, 1) for x in (2, 0, -2)] == [1, 0.5, 0]
 
 
 def test_keys_are_those_of_the_number_of_a_game() -> None:
