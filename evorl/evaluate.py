@@ -36,7 +36,7 @@ from evorl.matches import command
 from evorl.record import latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
-from evorl.util.names import check_names_directory
+from evorl.util.names import check_can_be_made, check_names_directory
 from evorl.util.numbers import format_number
 from evorl.util.text import printable, say
 from evorl.util.types import Count, Natural, Positive
@@ -153,9 +153,7 @@ def _target(export: str) -> Path:
     makes = "a directory with the config, the weights (safetensors) and evaluation.json"
     check_names_directory(export, makes, "export")
     place = Path(export)
-    above = next(parent for parent in place.absolute().parents if parent.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise BadRequest(f"cannot make {place}: {above} cannot be written", "export")
+    check_can_be_made(place, place.absolute().parents, "export")
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
     return place

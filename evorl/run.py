@@ -118,7 +118,7 @@ def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
     chosen = composed.hydra.runtime.choices
-    against = [] if chosen["opponents"] == "none" else ["opponents"]
+    against = [] if chosen.get("opponents", "none") == "none" else ["opponents"]  # a config of one's own may lack it
     groups = ["mdp", "rl", "ec", *against, "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)

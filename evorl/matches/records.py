@@ -17,7 +17,7 @@ from evorl.matches.players import Player
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
-from evorl.util.names import check_names_directory
+from evorl.util.names import check_can_be_made, check_names_directory
 
 SETTING, GAMES = "setting.json", "games.jsonl"
 
@@ -85,9 +85,7 @@ def prepared(out: str) -> Path:
     """Make the directory. Raises `BadRequest` unless it is new, empty, or that of a matrix."""
     check_names_directory(out, "a directory with the games, matrix.json and pictures", "out")
     place = Path(out)
-    above = next(parent for parent in [place.absolute(), *place.absolute().parents] if parent.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise BadRequest(f"cannot make {place}: {above} cannot be written", "out")
+    check_can_be_made(place, [place.absolute(), *place.absolute().parents], "out")
     if place.exists() and any(place.iterdir()) and not run_directory.exists(place, SETTING):
         raise BadRequest(f"{place} exists and is no matrix of ours; choose another directory", "out")
     place.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -80,8 +81,6 @@ def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
 
 def show(entry: Entry, judged: Judgement, out: Path) -> None:
     """Print the table of players and the sentences."""
-    import sys
-
     from evorl.analysis.terminal_tables import print_table
 
     print_table(f"{out}: {judged.games.sum() // 2:,} games", _rows(entry, judged), sys.stdout)

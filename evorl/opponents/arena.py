@@ -28,7 +28,7 @@ class OpponentArena:
     """Slot g is the learner's side of game g: side (g + n) mod P in episode n. One opponent decides for all others.
 
     The opponent of an episode is a function of the episode's key and of the table that was there when it began. The
-    noise of its decisions is keyed by slot and decision, so it does not depend on when observations arrive.
+    noise of its decisions is keyed by batch, slot and decision, so it does not depend on when observations arrive.
     """
 
     sides = 1
@@ -40,8 +40,8 @@ class OpponentArena:
         the noise."""
         self.arena, self.spec, self.slots = arena, arena.spec, arena.slots // arena.sides
         self._episodes, self._policies = episodes, policies
-        self._noise = SlotNoise(arena.spec.action, policies.places, *words, deterministic=deterministic)
-        self._table = Table(np.zeros(0, np.int64), np.ones(1), [])
+        self._deterministic, self._words = deterministic, words
+        self._begin_batch(0)
         self._out = empty_decisions(self.spec, self.slots)
         self.number = np.zeros(self.slots, np.int64)  # episode of the game, as far as the learner knows
         self.opponent = np.full(self.slots, NOBODY)  # in that episode
@@ -55,15 +55,23 @@ class OpponentArena:
         self._carry = policies.carry(policies.places)
         self._seated = np.zeros(self.slots, np.bool_)  # the opponent's weights are in its places
         self._weights: dict[int, Sequence[Tensor]] = {}  # of everyone in the table, by number
+        self._chances = np.zeros(0)  # of everyone in the table, added up
         self._take_sides(np.arange(self.slots))
 
-    def use(self, table: Table, latest: Sequence[Tensor]) -> None:
-        """Choose opponents from this table from now on; ``latest`` are the learner's weights (`Learner.weights`)."""
-        self._table = table
+    def use(self, table: Table, latest: Sequence[Tensor], batch: int) -> None:
+        """Choose opponents from this table in the batch of this number; ``latest``: the learner's weights in it."""
+        self._begin_batch(batch)
+        self._chances = np.cumsum(table.chances)
         self._weights = {LATEST: latest, **dict(zip(table.numbers.tolist(), table.weights, strict=True))}
         for game in np.flatnonzero(self.opponent == NOBODY).tolist():
             self._choose(game)
         self._seated[self.opponent == LATEST] = False
+
+    def _begin_batch(self, batch: int) -> None:
+        """Key the noise of opponents by the batch, so that slots which decide more often do not run ahead for ever."""
+        self._batch = batch
+        action, places = self.spec.action, self._policies.places
+        self._noise = SlotNoise(action, places, *self._words, batch, deterministic=self._deterministic)
 
     def seated(self) -> Array:
         """The numbers of the opponents that play now, each once."""
@@ -104,7 +112,8 @@ class OpponentArena:
     def state_dict(self) -> StateDict:
         return {
             "arena": self.arena.state_dict(), "number": self.number.copy(), "opponent": self.opponent.copy(),
-            "episode": self._episode.copy(), "noise": self._noise.t.copy(), "start": self._start.copy(),
+            "episode": self._episode.copy(), "batch": self._batch, "noise": self._noise.t.copy(),
+            "start": self._start.copy(),
             "carry": None if self._carry is None else self._carry.clone(),
         }  # fmt: skip
 
@@ -118,6 +127,7 @@ class OpponentArena:
         self.arena.load_state_dict(state["arena"])
         self.number[:], self.opponent[:], self._episode[:] = state["number"], state["opponent"], state["episode"]
         self._take_sides(np.arange(self.slots))
+        self._begin_batch(int(state["batch"]))
         self._noise.t[:], self._start[:] = state["noise"], state["start"]
         self._carry = None if state["carry"] is None else torch.as_tensor(state["carry"]).clone()
         self._waiting[:] = self._asked[:] = False
@@ -224,9 +234,8 @@ class OpponentArena:
         key = int(self._episodes(game, self.number[game]))
         own = np.array(seeds.key("opponent", key), np.uint64)  # a stream of its own: worlds draw from the key
         drawn = seeds.uniform(own, 0)
-        chances = np.cumsum(self._table.chances)
-        which = min(int(np.searchsorted(chances, drawn * chances[-1], "right")), len(chances) - 1)
-        self.opponent[game] = LATEST if which == 0 else self._table.numbers[which - 1]
+        which = int(np.searchsorted(self._chances, drawn * self._chances[-1], "right"))
+        self.opponent[game] = list(self._weights)[min(which, len(self._weights) - 1)]
         self._seated[game] = False
 
     def _seat(self, games: Array) -> None:

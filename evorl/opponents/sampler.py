@@ -48,12 +48,14 @@ class OpposedSampler:
 
     def collect(self, weights: list[Tensor], iteration: int, *table: Any) -> dict[str, Any]:
         """As `Sampler.collect`; also the games that ended (opponent and points) and the opponents that play on."""
-        self.arena.use(Table(*table), weights)
+        begin = partial(self.arena.use, Table(*table), weights, iteration)
+        begin()
         if self._sampler is None:
             self._sampler = self._make()
         if self._state is not None:
             self._sampler.load_state_dict(self._state)
             self._state = None
+            begin()
         reply = self._sampler.collect(weights, iteration)
         games = [list(game_of(episode)) for episode in reply["episodes"]]
         return {**reply, "games": games, "seated": self.arena.seated()}

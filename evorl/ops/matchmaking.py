@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 Array = NDArray[np.float64]
 Weighting = Literal["hard", "even", "capped"]
@@ -41,6 +40,8 @@ def quality_after_win(quality: Array, beaten: int, rate: float = 0.01, most: flo
     OpenAI Five, arXiv 1912.06680, appendix N. The probabilities p of past selves are the softmax of their qualities.
     ``most`` is ours: without it the step of an opponent that is hardly ever met has no bound. A loss changes nothing.
     """
+    from scipy.special import softmax  # here: it takes half a second, which every training run would wait for
+
     changed = quality.copy()
     changed[beaten] -= min(most, rate / (len(quality) * float(softmax(quality)[beaten])))
     return changed

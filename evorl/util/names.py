@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from evorl.util.errors import BadRequest
@@ -34,6 +35,13 @@ def check_names_directory(name: str, makes: str, key: str) -> None:
     path = Path(name)
     if path.suffix.lower().lstrip(".") in FILES and not path.is_dir():
         raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
+
+
+def check_can_be_made(place: Path, within: Iterable[Path], key: str) -> None:
+    """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written."""
+    above = next(path for path in within if path.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise BadRequest(f"cannot make {place}: {above} cannot be written", key)
 
 
 def check_directory() -> None:

@@ -112,7 +112,7 @@ def against(
     learner = policy(world, 1, **keys)
     frozen = FrozenPolicies(learner, games * (world.sides - 1))
     arena = OpponentArena(world.arena(games * world.sides, episodes), episodes, frozen, deterministic, "noise", 7)
-    arena.use(table, learner.weights())
+    arena.use(table, learner.weights(), 0)
     return arena
 
 
@@ -199,7 +199,7 @@ def test_who_plays_goes_on_with_its_weights_when_the_table_changes() -> None:
     held = frozen.weights[0].clone()
     newer = policy(PONG, 77).weights()
     known = [policy(PONG, 78).weights(), table_of(PONG, (0, 1)).weights[0]]
-    arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known), newer)
+    arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known), newer, 1)
     arena.recv()
     arena.send(np.arange(8), np.ones((8, 1), np.int64))
     assert arena.opponent.tolist() == before.tolist()
