@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
+from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from evorl.cluster.core import Group
@@ -115,8 +116,8 @@ class Stream:
         return {"turn": self.turn, "dropped": self.dropped, "lags": list(self.lags)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.turn, self.dropped = state["turn"], state["dropped"]
-        self.lags = deque(state["lags"], maxlen=WINDOW)
+        self.turn, self.dropped = index(state["turn"]), index(state["dropped"])
+        self.lags = deque(map(index, state["lags"]), maxlen=WINDOW)
 
 
 def _episodes(part: dict[str, Any]) -> list[Episode]:
