@@ -18,7 +18,10 @@ IGNORED = ("seed", "resume", "replay")
 IGNORED_GROUPS = ("record", "hydra")
 SCALE_GROUPS = ("budget", "cluster")
 """Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
-GENERIC = {"gymnasium": "mdp.id", "problem": "mdp.id", "atari": "mdp.game", "atari_noframeskip": "mdp.game"}
+GENERIC = {
+    "gymnasium": "mdp.id", "problem": "mdp.id",
+    "atari": "mdp.game", "atari_noframeskip": "mdp.game", "openspiel": "mdp.game",
+}  # fmt: skip
 """Config files of many worlds, and the key that chooses one."""
 SCHEDULE = {one.name for one in fields(Anneal)}
 """The keys of a value that changes with the steps."""

@@ -47,7 +47,10 @@ IMPORTED = ("gymnasium", "ale_py")
 """Root modules that may register a world without ``trust``."""
 OPTIONAL = {"ec": "an evolution, such as ec=pbt", "opponents": "opponents, such as opponents=past"}
 """Groups whose file none has no keys, and what to choose instead."""
-EXAMPLES = {"mdp.id": "mdp.id=LunarLander-v3, or of your own: mdp.id=my_envs.grid:GridWorld 'trust=[my_envs]'"}
+EXAMPLES = {
+    "Gymnasium.id": "mdp.id=LunarLander-v3, or of your own: mdp.id=my_envs.grid:GridWorld 'trust=[my_envs]'",
+    "OpenSpiel.game": "mdp.game=leduc_poker",
+}
 """Words for keys that have no default."""
 DEVICES = ("auto", "cpu", "cuda")
 COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
@@ -102,7 +105,9 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise BadRequest(first_line(error), str(error.full_key or "")) from None
     if missing:
-        raise BadRequest(f"a value is needed, such as {EXAMPLES.get(missing[0], f'{missing[0]}=...')}", missing[0])
+        group, _, key = missing[0].rpartition(".")
+        kind = str(OmegaConf.select(ours, f"{group}._target_", default="")).rpartition(".")[2]
+        raise BadRequest(f"a value is needed, such as {EXAMPLES.get(f'{kind}.{key}', f'{missing[0]}=...')}", missing[0])
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from evorl.cli import config, overrides
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
+NEEDED = {"mdp/gymnasium": ["mdp.id=CartPole-v1"], "mdp/openspiel": ["mdp.game=kuhn_poker"]}
+"""Words for keys without a default."""
 
 
 def name(path: Path) -> str:
@@ -25,5 +27,5 @@ def words_of(path: Path) -> list[str]:
     if group == overrides.TUNED:  # a pair of world and algorithm takes its file by itself
         world, _, algorithm = choice.rpartition("_")
         return [f"mdp={world}", f"rl={algorithm}"]
-    needed = ["mdp.id=CartPole-v1"] if (group, choice) == ("mdp", "gymnasium") else []
+    needed = NEEDED.get(name(path), [])
     return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}", *needed] if group else []

@@ -1,0 +1,165 @@
+"""Battles of games in moves: in each move some sides decide at once, be it one side or all of them.
+
+A side is asked when it is its turn. A battle begins with a state of every side, so a side that has no part in the first
+move makes one decision without a choice, in what it sees of the start. So a side decides at least once in every game,
+and learns of the end of a game before the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from evorl.mdp.core import Array, Controller, State, Step
+from evorl.util.seed import generator
+
+
+class Game(Protocol):
+    """One episode of a game in moves. Sides are numbers from 0."""
+
+    @property
+    def moves(self) -> int:
+        """Moves that were made."""
+        ...
+
+    @property
+    def movers(self) -> Sequence[int]:
+        """The sides that decide in the next move; none once the game is over."""
+        ...
+
+    def move(self, actions: Mapping[int, Array]) -> None:
+        """Make the next move, with an action [K] of each of its movers."""
+        ...
+
+    def state(self, side: int) -> State:
+        """What a side sees. The mask of a side without a choice, if there are masks, is all False."""
+        ...
+
+    def total(self, side: int) -> float:
+        """The rewards of a side since the start."""
+        ...
+
+    def truncated(self, side: int) -> bool:
+        """Whether a side of a game that is over was cut off before its end."""
+        ...
+
+    def result(self, side: int) -> Mapping[str, float]:
+        """Return named results of a side, once the game is over."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RandomPlayer:
+    """Takes legal actions of one head with equal chances, from a stream of its own in the episode with this key."""
+
+    def __init__(self, key: int) -> None:
+        self._draw = generator("random player", key)
+
+    def __call__(self, state: State) -> Array:
+        assert state.legal is not None
+        legal = np.flatnonzero(state.legal)
+        return legal[[self._draw.integers(len(legal))]]
+
+
+class TurnBattle:
+    """A game in moves, as one coroutine for each side in ``players``; ``rule_player`` decides for the others.
+
+    A side that left its game ends with the game.
+    """
+
+    def __init__(self, game: Game, players: Sequence[int], rule_player: Callable[[State], Array] | None = None) -> None:
+        self.game = game
+        self._players, self._rule_player = frozenset(players), rule_player
+        self._actions: dict[int, Array] = {}  # of the next move, so far
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._go_on()
+        self.controllers: Sequence[Controller] = [_Side(self, player) for player in players]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.game.close()
+
+    def render(self) -> Array | None:
+        draw = getattr(self.game, "render", None)
+        return None if draw is None else draw()
+
+    async def act(self, side: int, action: Array) -> None:
+        """Decide for a side whose turn it is; return at its next turn, or when the game is over."""
+        if not self._is_asked(side) or not self.game.movers:
+            raise RuntimeError(f"side {side} cannot act: it is not its turn")
+        self._actions[side] = action
+        self._go_on()
+        await self.turn(side)
+
+    async def turn(self, side: int) -> None:
+        """Wait until it is the side's turn, or the game is over."""
+        if not self._is_asked(side):
+            self._waiting[side] = asyncio.get_running_loop().create_future()
+            await self._waiting[side]
+
+    def _is_asked(self, side: int) -> bool:
+        return not self.game.movers or (side in self.game.movers and side not in self._actions)
+
+    def _go_on(self) -> None:
+        """Make moves until a caller's side has to decide, or the game is over."""
+        while (movers := self.game.movers) and all(
+            side in self._actions for side in self._players.intersection(movers)
+        ):
+            actions, self._actions = self._actions, {}
+            for side in movers:
+                if side not in self._players:
+                    actions[side] = self._rule_action(side)
+            self.game.move(actions)
+        for side in [side for side in self._waiting if self._is_asked(side)]:
+            turn = self._waiting.pop(side)
+            if not turn.done():  # cancelled if the battle is being left
+                turn.set_result(None)
+
+    def _rule_action(self, side: int) -> Array:
+        if self._rule_player is None:
+            raise ValueError(f"nobody decides for side {side}")
+        return self._rule_player(self.game.state(side))
+
+
+class _Side:
+    """A side that the caller decides for. Its states are kept: the game may go on before they are read."""
+
+    def __init__(self, battle: TurnBattle, side: int) -> None:
+        self._battle, self._side = battle, side
+        self._waits = side not in battle.game.movers
+        self._moves, self._total = 0, 0.0  # at its last decision
+        self.state = _with_choice(battle.game.state(side))
+
+    async def __call__(self, action: Array) -> Step:
+        game, side = self._battle.game, self._side
+        if self._waits:
+            await self._battle.turn(side)
+        else:
+            await self._battle.act(side, action)
+        self._waits = False
+        over, truncated = not game.movers, not game.movers and game.truncated(side)
+        if not over or truncated:
+            self.state = _with_choice(game.state(side))
+        total, moves = game.total(side), game.moves
+        reward, cost = total - self._total, moves - self._moves
+        self._total, self._moves = total, moves
+        return Step(np.array([reward], np.float32), over and not truncated, truncated, cost)
+
+    def result(self) -> Mapping[str, float]:
+        return self._battle.game.result(self._side)
+
+
+def _with_choice(state: State) -> State:
+    """The state with the first choice legal, if none is."""
+    if state.legal is not None and not state.legal.any():
+        state.legal[0] = True
+    return state
