@@ -14,7 +14,7 @@ SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-s
 	opencv-python-headless threadpoolctl psutil wandb huggingface-hub tensorboard
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
-EXTRAS := dev,mujoco,box2d,atari,video,qd,openspiel,ray-launcher,gpu
+EXTRAS := dev,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,ray-launcher,gpu
 PYTHON ?=
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.

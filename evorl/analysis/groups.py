@@ -19,7 +19,7 @@ IGNORED_GROUPS = ("record", "hydra")
 SCALE_GROUPS = ("budget", "cluster")
 """Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
 GENERIC = {
-    "gymnasium": "mdp.id", "problem": "mdp.id",
+    "gymnasium": "mdp.id", "pettingzoo": "mdp.id", "problem": "mdp.id",
     "atari": "mdp.game", "atari_noframeskip": "mdp.game", "openspiel": "mdp.game",
 }  # fmt: skip
 """Config files of many worlds, and the key that chooses one."""

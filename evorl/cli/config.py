@@ -50,6 +50,7 @@ OPTIONAL = {"ec": "an evolution, such as ec=pbt", "opponents": "opponents, such 
 EXAMPLES = {
     "Gymnasium.id": "mdp.id=LunarLander-v3, or of your own: mdp.id=my_envs.grid:GridWorld 'trust=[my_envs]'",
     "OpenSpiel.game": "mdp.game=leduc_poker",
+    "PettingZoo.id": "mdp.id=mpe2.simple_spread_v3, or of your own: mdp.id=my_games.tag:make 'trust=[my_games]'",
 }
 """Words for keys that have no default."""
 DEVICES = ("auto", "cpu", "cuda")

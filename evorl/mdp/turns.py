@@ -14,7 +14,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from evorl.mdp.core import Array, Controller, State, Step
+from evorl.mdp.core import Array, Controller, Spec, State, Step
+from evorl.mdp.random_play import random_action
 from evorl.util.seed import generator
 
 
@@ -55,15 +56,13 @@ class Game(Protocol):
 
 
 class RandomPlayer:
-    """Takes legal actions of one head with equal chances, from a stream of its own in the episode with this key."""
+    """Takes legal actions with equal chances, from a stream of its own in the episode with this key."""
 
-    def __init__(self, key: int) -> None:
-        self._draw = generator("random player", key)
+    def __init__(self, key: int, spec: Spec) -> None:
+        self._draw, self._spec = generator("random player", key), spec
 
     def __call__(self, state: State) -> Array:
-        assert state.legal is not None
-        legal = np.flatnonzero(state.legal)
-        return legal[[self._draw.integers(len(legal))]]
+        return random_action(self._spec, state.legal, self._draw)
 
 
 class TurnBattle:

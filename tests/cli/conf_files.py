@@ -7,7 +7,11 @@ from pathlib import Path
 from evorl.cli import config, overrides
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
-NEEDED = {"mdp/gymnasium": ["mdp.id=CartPole-v1"], "mdp/openspiel": ["mdp.game=kuhn_poker"]}
+NEEDED = {
+    "mdp/gymnasium": ["mdp.id=CartPole-v1"],
+    "mdp/openspiel": ["mdp.game=kuhn_poker"],
+    "mdp/pettingzoo": ["mdp.id=mpe2.simple_spread_v3"],
+}
 """Words for keys without a default."""
 
 

@@ -73,7 +73,7 @@ class Counting(BattleWorld):
         return (0, 1, 2) if self.all else (2,)
 
     def reset(self, *players: int, seed: int) -> TurnBattle:
-        return TurnBattle(Count(seed, self.cut), players, None if self.all else RandomPlayer(seed))
+        return TurnBattle(Count(seed, self.cut), players, None if self.all else RandomPlayer(seed, self.spec))
 
 
 @pytest.mark.parametrize("all", [True, False])
@@ -124,10 +124,13 @@ def test_the_first_state_is_that_of_the_start() -> None:
 
 def test_a_rule_player_decides_for_the_others() -> None:
     """At once, so that the caller is asked for its own turns only; in what it sees of them."""
-    battle = TurnBattle(Count(), (2,), RandomPlayer(5))
+    battle = TurnBattle(Count(), (2,), RandomPlayer(5, Counting().spec))
     assert battle.game.moves == 2 and battle.game.movers == (0, 1, 2)
     assert battle.controllers[0].state.legal is not None and battle.controllers[0].state.legal.sum() == 2
-    sums = {tuple(TurnBattle(Count(), (2,), RandomPlayer(key)).controllers[0].state.inputs[0]) for key in range(20)}
+    sums = {
+        tuple(TurnBattle(Count(), (2,), RandomPlayer(key, Counting().spec)).controllers[0].state.inputs[0])
+        for key in range(20)
+    }
     assert len(sums) == 4
     with pytest.raises(ValueError, match="nobody decides for side 1"):
         TurnBattle(Count(), (2,))

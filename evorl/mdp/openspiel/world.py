@@ -82,4 +82,4 @@ class OpenSpiel(BattleWorld):
     def reset(self, *players: int, seed: int) -> TurnBattle:
         loaded = self.loaded
         game = SpielGame(loaded, loaded.tensor(self.observe), seed)
-        return TurnBattle(game, players, RandomPlayer(seed) if len(players) < loaded.sides else None)
+        return TurnBattle(game, players, RandomPlayer(seed, self.spec) if len(players) < loaded.sides else None)
