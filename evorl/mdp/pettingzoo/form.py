@@ -34,19 +34,20 @@ class Form(NamedTuple):
 
     spec: Spec
     agents: tuple[Agent, ...]
+    who: Array
+    """Each side's input that tells which agent it is, float32 [P, P]."""
+    choices: Array
+    """The actions that each side's agent has, bool [P, L]."""
 
     def state(self, side: int, seen: Any) -> tuple[Array, ...]:
         """The inputs of a side, of an observation of its agent; zeros for None. Raises `Mismatch`."""
-        agent = self.agents[side]
-        rows = tuple(np.zeros(part.shape, part.dtype) for part in self.spec.inputs)
-        if seen is not None:
+        agent, parts = self.agents[side], self.spec.inputs[: len(self.agents[side].readers)]
+        if seen is None:
+            rows = tuple(np.zeros(part.shape, part.dtype) for part in parts)
+        else:
             whole = seen if agent.inner is None else seen[agent.inner]
-            for row, read in zip(rows, agent.readers, strict=False):  # behind them is the number of the side
-                value = read(whole)
-                row[tuple(map(slice, value.shape))] = value
-        if len(self.agents) > 1:
-            rows[-1][side] = 1
-        return rows
+            rows = tuple(_filled(read(whole), part) for read, part in zip(agent.readers, parts, strict=True))
+        return (*rows, self.who[side]) if len(self.agents) > 1 else rows
 
     def legal(self, side: int, seen: Any, info: Mapping[str, Any]) -> Array | None:
         """Which actions a side may take, bool [L], by its agent's observation or its info; None without masks."""
@@ -55,14 +56,20 @@ class Form(NamedTuple):
         agent = self.agents[side]
         told = seen.get(MASK) if isinstance(seen, Mapping) else None
         told = info.get(MASK) if told is None else told
-        legal = np.zeros(self._choices, np.bool_)
-        legal[: agent.choices] = True if told is None else _fit(told, agent)
+        if told is None:
+            return self.choices[side]
+        legal = np.zeros_like(self.choices[side])
+        legal[: agent.choices] = _fit(told, agent)
         return legal
 
-    @property
-    def _choices(self) -> int:
-        assert isinstance(self.spec.action, Discrete)
-        return self.spec.action.n
+
+def _filled(value: Array, part: Input) -> Array:
+    """A copy of an input's value, with zeros where its agent observes less than others."""
+    if value.shape == part.shape:
+        return value.astype(part.dtype)
+    row = np.zeros(part.shape, part.dtype)
+    row[: len(value)] = value
+    return row
 
 
 def _fit(mask: Any, agent: Agent) -> Array:
@@ -85,7 +92,9 @@ def form_of(id: str, env: Any) -> Form:
     action = _common_action(id, [one for *_, one in parts])
     who = (Input("agent", (len(names),)),) if len(names) > 1 else ()
     spec = Spec(inputs + who, action, players=len(names), masked=isinstance(action, Discrete))
-    return Form(spec, tuple(agent for agent, *_ in parts))
+    agents = tuple(agent for agent, *_ in parts)
+    choices = np.arange(max(agent.choices for agent in agents)) < np.array([[agent.choices] for agent in agents])
+    return Form(spec, agents, np.eye(len(agents), dtype=np.float32), choices)
 
 
 def _agent(name: str, observed: Any, actions: Any) -> tuple[Agent, tuple[Input, ...], Action]:

@@ -56,10 +56,8 @@ class EnvGame(ABC):
 
     def move(self, actions: Mapping[int, Array]) -> None:
         self._broken = True  # until the step has come back
-        encoded = {
-            side: spaces.encode(self.form.agents[side].actions, action[None])[0] for side, action in actions.items()
-        }
-        self._step(encoded)
+        spaces_of = self.form.agents
+        self._step({side: spaces.encode(spaces_of[side].actions, one[None])[0] for side, one in actions.items()})
         self.moves += 1
         self._broken = False
         self._log.append(actions)
@@ -80,7 +78,7 @@ class EnvGame(ABC):
         seen = self._observation(side)
         legal = self.form.legal(side, seen, self._infos.get(side, {}))
         if legal is not None and side not in self.movers:
-            legal[:] = False
+            legal = np.zeros_like(legal)
         return State(self.form.state(side, seen), legal)
 
     def _observation(self, side: int) -> Any:
