@@ -56,9 +56,10 @@ class Form(NamedTuple):
         agent = self.agents[side]
         told = seen.get(MASK) if isinstance(seen, Mapping) else None
         told = info.get(MASK) if told is None else told
+        own: Array = self.choices[side]
         if told is None:
-            return self.choices[side]
-        legal = np.zeros_like(self.choices[side])
+            return own
+        legal = np.zeros_like(own)
         legal[: agent.choices] = _fit(told, agent)
         return legal
 
