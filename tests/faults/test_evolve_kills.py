@@ -26,6 +26,7 @@ WORDS = {
     "cem": ("mdp=cartpole", "ec=cem", "ec.population=24", "ec.together=4", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
+    "league": (*CASES["league"][:-1], "checkpoint.every=4000", "budget.steps=20000"),
 }
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=5")
 

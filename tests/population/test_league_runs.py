@@ -15,8 +15,10 @@ import torch
 from evolution_runs import CASES, QUICK, journal
 from harness import experiment_of, go
 
+from evorl.cli import config
 from evorl.ec.core import pack, unpack
 from evorl.ec.league import Agents
+from evorl.jobs.saved_policies import checkpoint_of, saved_policy
 from evorl.population.loop import Population
 from evorl.population.train_evaluator import TrainEvaluator
 from evorl.record import checkpoint
@@ -100,6 +102,19 @@ def test_snapshots_change_nothing_any_more(league: Path) -> None:
             np.testing.assert_array_equal(one.weights, start)
     finally:
         population.close()
+
+
+def test_a_snapshot_can_be_evaluated(league: Path) -> None:
+    evolver = checkpoint.run_state(league)[1]["evolver"]
+    ids = dict(zip(evolver["policy"], evolver["policies"]["id"], strict=True))
+    snapshots = [ids[policy] for _, _, policy, _ in evolver["snapshots"]]
+    gone = next(one for one in snapshots[3:] if one not in evolver["population"]["individuals"]["id"])
+    experiment, (path, run) = config.experiment_of_run(league), checkpoint_of(league, "latest")
+    saved = saved_policy(experiment, path, run, gone)
+    assert saved.individual is not None and saved.individual.id == gone and saved.policy is not None
+    packed = next(one for one in unpack(evolver["policies"]) if one.id == gone)
+    np.testing.assert_array_equal(saved.individual.weights, packed.weights)
+    assert str(saved.policy["moments"]) == str(packed.memory["learner"]["moments"]) != "None"
 
 
 @pytest.mark.parametrize(
