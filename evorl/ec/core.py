@@ -142,8 +142,8 @@ class Match(NamedTuple):
 class Opposing(Protocol):
     """An evolver whose individuals learn in games against each other.
 
-    An individual comes back with its ``games`` in its memory, as pairs of an opponent's number and the individual's
-    points, and with the memory that it acts with (``acting``).
+    An individual comes back with its games in its memory (``games``: the ``opponents``' numbers and the individual's
+    ``points``, in order), and with the memory that it acts with (``acting``).
     """
 
     def opponents(self, individual: int) -> list[Match]:

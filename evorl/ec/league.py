@@ -191,8 +191,10 @@ class Agents:
         if not np.isfinite(fitness([one])[0]):  # the agent repeats the slice from the one before, on other episodes
             return None
         memory = dict(one.individual.memory or {})
-        for opponent, points in memory.pop("games", ()):
-            if int(opponent) in self._numbers:
+        known = {player.number for player in (*self.agents, *self.snapshots)}
+        games = memory.pop("games", {"opponents": (), "points": ()})
+        for opponent, points in zip(games["opponents"], games["points"], strict=True):
+            if int(opponent) in known:
                 self.payoffs.record(agent, int(opponent), float(points))
         acting = memory.pop("acting", None)
         individual = one.individual._replace(memory=memory or None)
@@ -255,10 +257,6 @@ class Agents:
         return [(player, players[player].policy, chance) for player, chance in chosen.items()]
 
     # -------------------------------------------------------------- reports
-
-    @property
-    def _numbers(self) -> set[int]:
-        return {one.number for one in (*self.agents, *self.snapshots)}
 
     def _scores(self, one: Evaluation) -> list[float]:
         policy = one.individual.id + self.hyper.population

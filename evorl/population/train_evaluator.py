@@ -118,7 +118,8 @@ class TrainEvaluator:
         answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         memory: StateDict = {"steps": run.steps, "learner": kept}
         if pool is not None:
-            memory["games"] = np.array(pool.games, np.float64).reshape(-1, 2)
+            opponents, points = np.array(pool.games, np.float64).reshape(-1, 2).T
+            memory["games"] = {"opponents": opponents.astype(np.int64), "points": points.copy()}
             memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
         return answer._replace(
             cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory

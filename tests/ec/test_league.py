@@ -147,7 +147,8 @@ def slices(evolver: Agents, points: Callable[[int, int], float], number: int = 1
 
     def told(agent: int, one: Individual) -> Evaluation:
         weights = one.weights + np.float32(0.125)
-        games = [(match.number, points(agent, match.number)) for match in evolver.opponents(one.id)] * 3
+        met = [match.number for match in evolver.opponents(one.id)] * 3
+        games = {"opponents": met, "points": [points(agent, other) for other in met]}
         after = one._replace(weights=weights, memory={"steps": 1, "games": games, "acting": {"learner": {}}})
         return Evaluation(after, (float("nan") if agent == failed else 0.0,))
 
@@ -258,7 +259,7 @@ def test_self_play_runs_in_circles_and_the_league_does_not() -> None:
             own = strategy(weights)
             weights = weights + 0.3 * own * (gain - own @ gain)
         points = [(1 + np.sign(strategy(weights) @ BEATS @ strategy(w))) / 2 for w in theirs]
-        games = [(other.number, x) for other, x in zip(others, points, strict=True)]
+        games = {"opponents": [other.number for other in others], "points": points}
         return Evaluation(one._replace(weights=weights.astype(np.float32), memory={"games": games}), (0.0,))
 
     for _ in range(60):

@@ -63,8 +63,10 @@ def test_a_slice_is_played_against_the_opponents_that_were_sent(monkeypatch: pyt
         assert torch.equal(weights[0], torch.from_numpy(policy.weights))
     assert table.chances.sum() == pytest.approx(1)
     games = answer.memory["games"]
-    assert {*games[:, 0]} <= {-1, *table.numbers.tolist()} and {*games[:, 1]} <= {0, 0.5, 1}
-    assert len(games) > 8, "the games of several batches, of which one has 4 at most"
+    assert {*games["opponents"]} <= {-1, *table.numbers.tolist()} and {*games["points"]} <= {0, 0.5, 1}
+    assert len(games["opponents"]) == len(games["points"]) > 8, (
+        "the games of several batches, of which one has 4 at most"
+    )
     assert [*answer.memory["acting"]["learner"]] == ["moments"] and {"steps", "learner"} <= {*answer.memory}
 
 
