@@ -122,6 +122,12 @@ METRICS: dict[str, Metric] = {
     ),
     "opponents/score_worst": Metric("fraction", "the same against the snapshot that is hardest to beat"),
     "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
+    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play"),
+    "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run"),
+    "league/score": Metric(
+        "fraction", "league: share of the games that its best agent wins, a draw counting half, mean over the snapshots"
+    ),
+    "league/score_worst": Metric("fraction", "league: the same against the snapshot that is hardest to beat"),
     # Populations.
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),
