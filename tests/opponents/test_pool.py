@@ -61,9 +61,11 @@ def test_a_pool_that_always_loses_is_met_evenly() -> None:
 def test_a_score_is_the_mean_of_the_last_games() -> None:
     pool = pool_of(1, window=3)
     play(pool, {0: [0.0, 0.0, 1.0, 0.5, 1.0]})
-    (row,) = pool.rows()
     low, high = wilson(2.5, 3)
-    assert row == {"snapshot": 0, "step": 0, "games": 5, "chance": 1.0, "score": 2.5 / 3, "low": low, "high": high}
+    assert pool.rows(40)[1] == {
+        "step": 40, "opponent": "snapshot 0", "born": 0, "present": True, "chance": 0.5,
+        "games": 5, "wins": 2, "draws": 1, "losses": 2, "score": 2.5 / 3, "low": low, "high": high,
+    }  # fmt: skip
 
 
 def test_games_against_the_present_policy_are_counted_apart() -> None:
@@ -108,9 +110,10 @@ def test_the_oldest_leaves_but_goes_on_in_games_that_have_begun() -> None:
     table = pool.table()
     assert table.numbers.tolist() == [1, 2, 3, 0]
     np.testing.assert_allclose(table.chances, [0.25, 0.25, 0.25, 0.25, 0])
-    pool.record([Game(0, 1.0)], seated=[LATEST, 2])
+    (forgotten,) = pool.record([Game(0, 1.0)], seated=[LATEST, 2])
+    assert (forgotten.number, forgotten.games) == (0, 1)
     assert pool.table().numbers.tolist() == [1, 2, 3]
-    assert [row["snapshot"] for row in pool.rows()] == [1, 2, 3]
+    assert [row["opponent"] for row in pool.rows(40)] == ["latest", "snapshot 1", "snapshot 2", "snapshot 3"]
 
 
 def test_memory_is_bounded_by_the_capacity_and_the_games_that_go_on() -> None:
@@ -129,7 +132,7 @@ def test_a_restored_pool_goes_on_alike() -> None:
     for pool in (first, second):
         play(pool, {0: [0.0] * 30})
         pool.add_if_due(WEIGHTS, 60)
-    assert first.rows() == second.rows() and first.metrics() == second.metrics()
+    assert first.rows(60) == second.rows(60) and first.metrics() == second.metrics()
     a, b = first.table(), second.table()
     assert a.numbers.tolist() == b.numbers.tolist() and a.chances.tolist() == b.chances.tolist()
     assert all(
