@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,7 +201,7 @@ class Pool:
     def rows(self, step: int) -> list[dict[str, Any]]:
         """The table of opponents after so many environment steps: the latest policy, and who may begin a game."""
         table = self.table()
-        listed = [*([] if self.past is None else [self._latest]), *self.present]
+        listed = [*([] if self.past is None else [replace(self._latest, step=step)]), *self.present]
         chances = table.chances[0 if self.past is not None else 1 :].tolist()
         return [row(one, step, chance) for one, chance in zip(listed, chances, strict=False)]
 

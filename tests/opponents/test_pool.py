@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from evorl.opponents.core import PastSelves
-from evorl.opponents.pool import LATEST, Game, Pool
+from evorl.opponents.core import Fixed, PastSelves, Weights
+from evorl.opponents.pool import LATEST, OWN, RULE, RUNS, Game, Opponent, Pool
 from evorl.ops.proportions import wilson
 
 WEIGHTS = [torch.arange(4.0), torch.tensor(2.0)]
@@ -50,6 +52,61 @@ def test_chances_are_those_of_the_definitions(choice: str, weights: Any, explore
     assert table.numbers.tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(table.chances, [latest, *((1 - latest) * wanted)], atol=1e-15)
     assert [float(weights[1]) for weights in table.weights] == [2.0, 3.0, 4.0, 5.0]
+
+
+RULE_AND_RUNS = {"rule": True, "runs": ("a", "b")}
+OTHERS = [Opponent(RUNS, "a", 70, [WEIGHTS[0] - 1], 1), Opponent(RUNS - 1, "b", 80, [WEIGHTS[0] - 2], 2)]
+
+
+def pool_of_all(count: int, **keys: Any) -> Pool:
+    """A rule player, policies of two other runs, and snapshots."""
+    config = PastSelves(**{"snapshot": 10, "latest": 0.0, **RULE_AND_RUNS, **keys})
+    pool = Pool(config, [replace(one, last=deque()) for one in OTHERS])
+    for number in range(count):
+        pool.add_if_due([x + number for x in WEIGHTS], 10 * number)
+    return pool
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted"),
+    [("uniform", [1 / 5] * 5), ("cycle", [1 / 5] * 5), ("weights", [4 / 8, 1 / 8, 1 / 8, 1 / 8, 1 / 8])],
+)
+def test_rule_players_and_runs_are_in_the_pool(choice: str, wanted: list[float]) -> None:
+    """By weights 4, 2 and 2 of the kinds, runs and snapshots have halves of theirs."""
+    pool = pool_of_all(2, choice=choice, weights=Weights(rule=4, runs=2, past=2))
+    table = pool.table()
+    assert table.numbers.tolist() == [RULE, RUNS, RUNS - 1, 0, 1] and table.forms.tolist() == [OWN, 1, 2, OWN, OWN]
+    np.testing.assert_allclose(table.chances, [0, *wanted])
+    assert table.cycle == (choice == "cycle") and [len(x) for x in table.weights] == [0, 1, 1, 2, 2]
+
+
+def test_the_hardest_of_all_plays_most() -> None:
+    pool = pool_of_all(1, choice="hard")
+    play(pool, {RULE: [1.0], RUNS: [0.0], RUNS - 1: [0.5], 0: [1.0]})
+    np.testing.assert_allclose(pool.table().chances, [0, 0, 0.8, 0.2, 0])
+
+
+def test_a_state_holds_the_policies_of_other_runs() -> None:
+    first, second = pool_of_all(2), Pool(PastSelves(**{"snapshot": 10, "latest": 0.0, **RULE_AND_RUNS}), nameless())
+    play(first, {RULE: [1.0], RUNS: [0.0, 0.5], RUNS - 1: [1.0]})
+    second.load_state_dict(first.state_dict())
+    assert first.rows(30) == second.rows(30)
+    for mine, theirs in zip(first.table().weights, second.table().weights, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
+    with pytest.raises(ValueError, match="other rule players or runs than the config"):
+        Pool(PastSelves(snapshot=10, rule=True)).load_state_dict(first.state_dict())
+
+
+def nameless() -> list[Opponent]:
+    """The runs as a resumed run knows them before it has loaded its checkpoint."""
+    return [Opponent(one.number, "", 0, [], one.form) for one in OTHERS]
+
+
+def test_a_pool_without_snapshots_takes_none() -> None:
+    pool = Pool(Fixed())
+    pool.add_if_due(WEIGHTS, 100)
+    assert pool.table().numbers.tolist() == [RULE] and pool.table().chances.tolist() == [0, 1]
+    assert [row["opponent"] for row in pool.rows(100)] == ["rule"]
 
 
 def test_a_pool_that_always_loses_is_met_evenly() -> None:
