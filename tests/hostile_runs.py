@@ -61,6 +61,7 @@ class Mutation:
 
     def _file(self, pattern: str = "*") -> Path | None:
         found = [one for one in sorted(self.place.rglob(pattern)) if one.is_file() and not one.is_symlink()]
+        found = [one for one in found if one.stat().st_size < LIMIT_BYTES]  # not the sparse file of another change
         return self.draw.choice(found) if found else None
 
     def _note(self, path: Path, what: object) -> None:
@@ -207,7 +208,7 @@ def seal(place: Path) -> None:
         for name in manifest["files"]:
             content = (place / name).read_bytes()
             manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError):
         return
     (place / checkpoint.MANIFEST).write_bytes(checkpoint._with_checksum(manifest))
 

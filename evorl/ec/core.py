@@ -284,15 +284,26 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
 
 
 def unpack(state: Mapping[str, Any]) -> list[Individual]:
-    """The individuals from the columns of `pack`."""
+    """The individuals from the columns of `pack`. Raises TypeError for a memory of another form."""
     genes, weights = np.asarray(state["genes"]), state["weights"]
     return [
         Individual(
             state["id"][row], genes[row], None if weights is None else np.asarray(weights[row]),
-            tuple(state["parents"][row]), state["birth"][row], state["role"][row], state["memory"].get(str(row)),
+            tuple(state["parents"][row]), state["birth"][row], state["role"][row], _memory(state, row),
         )
         for row in range(len(state["id"]))
     ]  # fmt: skip
+
+
+def _memory(state: Mapping[str, Any], row: int) -> StateDict | None:
+    memory: StateDict | None = state["memory"].get(str(row))
+    if memory is not None:
+        if not isinstance(memory, dict):
+            raise TypeError(f"the memory of an individual is {memory!r:.40}")
+        for name, part in memory.items():
+            if not isinstance(part, (int, np.integer) if name in ("cap", "steps") else dict):
+                raise TypeError(f"{name} in the memory of an individual is {part!r:.40}")
+    return memory
 
 
 def pack_evaluations(evaluations: Sequence[Evaluation]) -> StateDict:

@@ -10,7 +10,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from operator import index
 from typing import Any, ClassVar, Generic, TypeVar
 
 from evorl.cluster.core import Group, stoppable
@@ -168,8 +167,8 @@ class PopulationLoop(ABC, Generic[Request]):
     def load_state_dict(self, state: StateDict) -> None:
         state = in_present_form(state)
         for name in self.counters:
-            setattr(self, name, index(state[name]))
-        self.journal.lines = index(state["journal_lines"])
+            setattr(self, name, state[name])
+        self.journal.lines = state["journal_lines"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.evolver.load_state_dict(state["evolver"])
         self._load_rest(state)

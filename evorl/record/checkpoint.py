@@ -31,7 +31,7 @@ import numpy as np
 import evorl
 from evorl.record import tensors
 from evorl.record.segments import Segment, Segments
-from evorl.record.state_tree import insert, split
+from evorl.record.state_tree import insert, require_lists, split
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
 from evorl.util.types import AppendedRows, StateDict, Steps
@@ -309,6 +309,7 @@ def load(path: Path, rows: bool = True) -> StateDict:
         for name, dtype in document["torch"].items():
             arrays[name] = tensors.to_torch(arrays[name], dtype)
         state: StateDict = document["state"]
+        require_lists(state)
         for name, array in arrays.items():
             insert(state, name, array)
         if rows:

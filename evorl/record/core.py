@@ -64,20 +64,21 @@ class Sink(Protocol):
 class RecorderState(msgspec.Struct, frozen=True):
     """What a recorder goes on from. A saved one is only data, so no file is opened under a name that it brings."""
 
-    offset: Steps = 0
+    offset: Steps
     """Bytes of metrics.jsonl."""
-    time: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
-    steps: dict[str, Steps] = {}
+    time: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+    steps: dict[str, Steps]
     """Last step of each prefix."""
-    files: dict[RowFile, Steps] = {}
+    files: dict[RowFile, Steps]
     """Bytes of the other files."""
 
 
-def recorder_state(saved: StateDict | None) -> RecorderState:
-    """Return a checked `Recorder.state_dict`, or that of a new run. Raises ValueError."""
-    if saved is not None and "told" in saved:  # of a run of an older version
+def recorder_state(saved: StateDict) -> RecorderState:
+    """Return a checked `Recorder.state_dict`. Raises ValueError if it is of another form, or lacks a part: rows that
+    are there would be cut off."""
+    if "told" in saved:  # of a run of an older version
         saved = {**saved, "files": {"population.jsonl": saved["told"]}}
-    return msgspec.convert(saved or {}, RecorderState)
+    return msgspec.convert(saved, RecorderState)
 
 
 class Recorder:
@@ -97,7 +98,7 @@ class Recorder:
         packages: Collection[str] = (),
     ) -> None:
         self._packages = packages
-        state = recorder_state(resume)
+        state = RecorderState(0, 0.0, {}, {}) if resume is None else recorder_state(resume)
         self._directory = directory
         self._files: dict[str, JsonLinesFile] = {}
         with ExitStack() as opened:

@@ -7,7 +7,6 @@ the batch that it returns. The batch reaches the learner through a source (`evor
 from __future__ import annotations
 
 import time
-from operator import index
 from typing import Any
 
 import torch
@@ -74,7 +73,7 @@ class Sampler:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.actor.load_state_dict(state["actor"])
-        self.fragments = index(state["fragments"])
+        self.fragments = state["fragments"]
 
     def close(self) -> None:
         self.arena.close()

@@ -117,7 +117,7 @@ class Stream:
         return {"turn": self.turn, "dropped": self.dropped, "lags": list(self.lags)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.turn, self.dropped = index(state["turn"]), index(state["dropped"])
+        self.turn, self.dropped = state["turn"], state["dropped"]
         self.lags = deque(map(index, state["lags"]), maxlen=WINDOW)
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from evorl.cluster.core import Stopped, stop_requested, stoppable
-from evorl.record import checkpoint
+from evorl.record import checkpoint, state_tree
 from evorl.record.core import Recorder, RowFile, recorder_state
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
@@ -158,14 +158,17 @@ class BuiltRun:
         return None if found is None else found[1]
 
     def _taken(self, state: StateDict, prepare: Callable[[Work, StateDict], StateDict]) -> StateDict:
-        recorder_state(state["recorder"])
         if not self._untouched:
             self.close()
             self._run = self._build()
         self._untouched = False
-        self.run.load_state_dict(prepare(self.run, state["run"]))
-        run = self.run
-        msgspec.convert({"steps": run.steps, "best": run.best, "judged": state["judged"]}, _Progress)
+        prepared = prepare(self.run, state["run"])
+        state_tree.require_form(prepared, self.run.state_dict(), ("run",))
+        self.run.load_state_dict(prepared)
+        run, judged = self.run, state["judged"]
+        due = state.get("evaluation_due", False)  # missing in runs of older versions
+        progress = {"steps": run.steps, "best": run.best, "judged": judged, "evaluation_due": due}
+        msgspec.convert(progress, _Progress).require(recorder_state(state["recorder"]).steps)
         return state
 
 
@@ -175,6 +178,15 @@ class _Progress(msgspec.Struct):
     steps: Steps
     best: tuple[float, Steps] | None
     judged: _Judged | None
+    evaluation_due: bool
+
+    def require(self, recorded: Mapping[str, int]) -> None:
+        """Require that the rows recorded last, by prefix, are those of this progress. Raises ValueError."""
+        judged = None if self.judged is None else self.judged.step
+        if recorded.get("eval") != judged or (self.evaluation_due and judged == self.steps):
+            raise ValueError(f"the last evaluation was after {judged} steps, its row after {recorded.get('eval')}")
+        if late := [name for name, step in recorded.items() if step > self.steps]:
+            raise ValueError(f"the last row of {late[0]}/ is after {recorded[late[0]]} steps of {self.steps}")
 
 
 class _Judged(msgspec.Struct):

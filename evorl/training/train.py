@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import index
 from pathlib import Path
 from typing import Any, cast
 
@@ -174,8 +173,8 @@ class Run:
         return {"learner": self.learner.appended_rows()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.steps, self.iteration = index(state["steps"]), index(state["iteration"])
-        self.updates, self.episodes = index(state["updates"]), index(state["episodes"])
+        self.steps, self.iteration = state["steps"], state["iteration"]
+        self.updates, self.episodes = state["updates"], state["episodes"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=self.window_size) for name, numbers in state["window"].items()}
         if not all(isinstance(x, int | float) for numbers in self.window.values() for x in numbers):

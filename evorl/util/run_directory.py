@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import stat
@@ -35,6 +36,7 @@ ROWS = 1 << 30
 """Most bytes of a file of JSON lines that is read as a whole."""
 DEPTH = 100
 """Most levels of a document of JSON."""
+_log = logging.getLogger("evorl")
 _BLOCK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -210,12 +212,16 @@ def write_all(file: int, chunk: bytes | memoryview) -> None:
 
 
 def replace(root: Path, name: str, content: bytes) -> None:
-    """Replace a file atomically: readers see the whole old content or the whole new content. Raises OSError."""
+    """Replace a file atomically: readers see the whole old content or the whole new content. Raises OSError.
+
+    A folder under this name is kept under another, with a warning.
+    """
     folder, slash, last = name.rpartition("/")
     temporary = f"{folder}{slash}.{last}.partial"
-    if exists_at_all(root, temporary):  # of a process that was killed
-        unlink(root, temporary)
+    remove(root, temporary)  # of a process that was killed
     write(root, temporary, [content])
+    if is_folder(root, name):
+        _log.warning("%s was a folder, which is kept as %s", root / name, set_aside(root, name))
     with _folder(root, folder) as opened:
         os.replace(f".{last}.partial", last, src_dir_fd=opened, dst_dir_fd=opened)
         os.fsync(opened)

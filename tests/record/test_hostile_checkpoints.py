@@ -201,3 +201,9 @@ def test_what_a_recorder_cannot_go_on_from(change: dict[str, Any]) -> None:
     assert recorder_state(SAVED).files == {"population.jsonl": 7}
     with pytest.raises(ValueError):
         recorder_state({**SAVED, **change})
+
+
+@pytest.mark.parametrize("part", [*SAVED])
+def test_a_recorder_needs_every_part(part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        recorder_state({name: value for name, value in SAVED.items() if name != part})

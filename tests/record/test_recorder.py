@@ -92,7 +92,7 @@ def test_resume_cuts_back_to_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_time_goes_on_over_a_resume(tmp_path: Path) -> None:
-    with record(tmp_path, {"offset": 0, "time": 1000.0, "steps": {}}) as recorder:
+    with record(tmp_path, {"offset": 0, "time": 1000.0, "steps": {}, "files": {}}) as recorder:
         recorder.write(1, {"train/return": 0.0})
         assert 1000 <= recorder.time < 1060
     assert 1000 <= rows(tmp_path)[0]["time"] < 1060
@@ -110,7 +110,7 @@ def test_file_shorter_than_the_checkpoint_offset_keeps_its_complete_lines(
     tmp_path: Path, content: bytes, caplog
 ) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(content)
-    with record(tmp_path, {"offset": 5000, "time": 0.0, "steps": {"train": 1}}) as recorder:
+    with record(tmp_path, {"offset": 5000, "time": 0.0, "steps": {"train": 1}, "files": {}}) as recorder:
         recorder.write(2, {"train/return": 0.0})
         offset = recorder.state_dict()["offset"]
     assert [row["step"] for row in rows(tmp_path)] == [1, 2][-1 - content.count(b"\n") :]

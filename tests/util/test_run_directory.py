@@ -67,6 +67,15 @@ def test_a_replaced_file_takes_the_place_of_links(root: Path) -> None:
     assert outside(root).read_text() == SECRET and [one.name for one in root.iterdir()] == ["result.json"]
 
 
+def test_a_folder_under_the_name_of_a_file_is_kept(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "result.json" / "inside").mkdir(parents=True)
+    (root / ".result.json.partial").mkdir()
+    run_directory.replace(root, "result.json", b"{}")
+    assert (root / "result.json").read_bytes() == b"{}" and (root / "result.1.json" / "inside").is_dir()
+    assert {entry.name for entry in root.iterdir()} == {"result.json", "result.1.json"}
+    assert "result.json was a folder, which is kept as result.1.json" in caplog.text
+
+
 def test_removing_takes_what_is_within_and_no_more(root: Path) -> None:
     (root / "link").symlink_to(outside(root).parent)
     (root / "folder").mkdir()

@@ -1,0 +1,111 @@
+"""The config of soccer, and its lockstep arena. Rules: `evorl.mdp.soccer.rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from evorl.mdp.core import Arena, Array, Input, Spec, World
+from evorl.mdp.soccer.arena import SoccerArena
+from evorl.mdp.soccer.parameters import Rules
+from evorl.mdp.soccer.players import action_space, player_size, team_size
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes
+from evorl.util.types import Count
+
+SIDE = 2**32 + 1  # the draw that chooses the learner's team
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soccer(Rules, World):
+    """Soccer in the plane. A step is one decision of every player."""
+
+    opponent: Literal["weak", "middle", "strong", "self"] = "middle"
+    """Strength of the rule players of the other team; self: the learner plays both teams."""
+    side: Literal["random", "left", "right"] = "random"
+    """The learner's team; random: drawn per episode."""
+    control: Literal["team", "player"] = "team"
+    """Who decides: a captain for the whole team, or every player for itself, with one policy."""
+    continuous: bool = False
+    """Moves in any direction and kicks of any speed, in place of a choice of eight and two."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where games are computed: with NumPy, or with torch on the GPU."""
+    budget: Count = 10_000_000
+
+    def __post_init__(self) -> None:
+        if self.opponent == "self" and self.side != "random":
+            raise BadRequest(f"{self.side} contradicts opponent=self, which plays both teams", "side")
+
+    def ready(self) -> None:
+        if self.device == "cuda":
+            import torch
+
+            if not torch.cuda.is_available():
+                raise BadRequest("cuda, but torch sees no GPU here", "mdp.device")
+
+    @property
+    def spec(self) -> Spec:
+        """The interface of a captain, or of a player."""
+        n, captain = self.team_size, self.control == "team"
+        size = team_size(n) if captain else player_size(n)
+        action = action_space(n if captain else 1, self.continuous)
+        return Spec((Input("game", (size,)),), action, self.reward.names, players=2 if captain else 2 * n)
+
+    @property
+    def sides(self) -> int:
+        """The captains or players that the learner decides for."""
+        team = 1 if self.control == "team" else self.team_size
+        return 2 * team if self.opponent == "self" else team
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.dt
+
+    @property
+    def side_names(self) -> tuple[str, ...]:
+        if self.control == "team":
+            return ("left (blue)", "right (red)")
+        return tuple(f"{team} {k + 1}" for team in ("blue", "red") for k in range(self.team_size))
+
+    @property
+    def longest_episode(self) -> int:
+        return self.steps
+
+    def capped(self, steps: int) -> Soccer:
+        return replace(self, seconds=min(self.seconds, steps * self.dt))
+
+    def evaluation_world(self) -> Soccer:
+        """Evaluate a policy that was trained on both teams against the rule players."""
+        return replace(self, opponent="middle") if self.opponent == "self" else self
+
+    def all_sides(self) -> Soccer:
+        if self.control == "player" and self.team_size > 1:
+            raise BadRequest("opponents decide for whole teams: take control=team", "mdp.control")
+        return replace(self, opponent="self", side="random")
+
+    def one_side(self, side: int) -> Soccer:
+        opponent = "middle" if self.opponent == "self" else self.opponent
+        return replace(self, opponent=opponent, side="right" if side else "left")
+
+    def players(self, seed: int) -> tuple[int, ...]:
+        if self.opponent == "self":
+            return tuple(range(self.sides))
+        team = int(self.learner_teams(np.array([seed], np.uint64))[0])
+        return tuple(range(team * self.sides, (team + 1) * self.sides))
+
+    def learner_teams(self, keys: Array) -> Array:
+        """The learner's team in the episodes with these keys, int64 [G]; 0 where it plays both."""
+        if self.opponent == "self" or self.side == "left":
+            return np.zeros(len(keys), np.int64)
+        if self.side == "right":
+            return np.ones(len(keys), np.int64)
+        return (seeds.uniform(keys, SIDE) >= 0.5).astype(np.int64)
+
+    def arena(self, slots: int, episodes: Episodes) -> Arena:
+        """Raises `BadRequest` for a number of slots that is no multiple of the sides."""
+        if slots % self.sides:
+            raise BadRequest(f"a game has {self.sides} slots, and {slots} is no multiple of that", "rl.slots")
+        return SoccerArena(self, slots, episodes)
