@@ -484,7 +484,7 @@ def test_what_cannot_be_is_refused() -> None:
         Soccer(opponent="self", side="left")
     with pytest.raises(BadRequest, match="opponents decide for whole teams"):
         Soccer(control="player").all_sides()
-    with pytest.raises(BadRequest, match="no multiple"):
+    with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
         Soccer(opponent="self").arena(3, Episodes(0))
     with pytest.raises(BadRequest, match="no GPU"):
         replace(Soccer(), device="cuda").ready()

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_page_has_the_expected_blocks() -> None:
-    assert len(COMMANDS) == 10 and len(BLOCKS) == 11
+    assert len(COMMANDS) == 13 and len(BLOCKS) == 12
     assert all(text.startswith("# ") for kind, text in BLOCKS if kind != "bash")
 
 

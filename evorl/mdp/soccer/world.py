@@ -107,5 +107,6 @@ class Soccer(Rules, World):
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for a number of slots that is no multiple of the sides."""
         if slots % self.sides:
-            raise BadRequest(f"a game has {self.sides} slots, and {slots} is no multiple of that", "rl.slots")
+            near = max(self.sides, round(slots / self.sides) * self.sides)
+            raise BadRequest(f"a game has {self.sides} slots: take a multiple of that, such as {near}", "rl.slots")
         return SoccerArena(self, slots, episodes)
