@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.opponents.core import PastSelves
-from evorl.opponents.pool import Game, Pool, Snapshot
+from evorl.opponents.pool import Game, Opponent, Pool
 
 
 class Appointment(NamedTuple):
@@ -27,7 +27,7 @@ class Appointed(Pool):
     def __init__(self, config: PastSelves, others: Sequence[Appointment]) -> None:
         """``config.latest`` is the share of games against the learner itself."""
         super().__init__(config)
-        self.snapshots = [Snapshot(one.number, 0, one.weights) for one in others]
+        self.snapshots = [Opponent(one.number, f"player {one.number}", 0, one.weights) for one in others]
         chances = np.array([one.chance for one in others])
         self._chances = chances / chances.sum() if len(chances) else chances
         self.games: list[Game] = []
@@ -35,10 +35,10 @@ class Appointed(Pool):
     def chances(self) -> NDArray[np.float64]:
         return self._chances
 
-    def record(self, games: Iterable[Game], seated: Iterable[int]) -> None:
+    def record(self, games: Iterable[Game], seated: Iterable[int]) -> list[Opponent]:
         games = [*games]
         self.games += games
-        super().record(games, seated)
+        return super().record(games, seated)
 
     def add_if_due(self, weights: Sequence[Tensor], step: int) -> None:
         """Add nobody."""

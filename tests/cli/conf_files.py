@@ -8,6 +8,9 @@ from evorl.cli import config, overrides
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
 
+NEEDED = {("mdp", "gymnasium"): ["mdp.id=CartPole-v1"], ("opponents", "runs"): ["opponents.runs=[RUN_DIR]"]}
+"""Words without which a file is refused."""
+
 
 def name(path: Path) -> str:
     return str(path.relative_to(config.CONF).with_suffix(""))
@@ -25,5 +28,5 @@ def words_of(path: Path) -> list[str]:
     if group == overrides.TUNED:  # a pair of world and algorithm takes its file by itself
         world, _, algorithm = choice.rpartition("_")
         return [f"mdp={world}", f"rl={algorithm}"]
-    needed = ["mdp.id=CartPole-v1"] if (group, choice) == ("mdp", "gymnasium") else []
+    needed = NEEDED.get((group, choice), [])
     return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}", *needed] if group else []
