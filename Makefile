@@ -12,6 +12,7 @@ CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorbo
 	markdown protobuf setuptools werkzeug
 SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-slot-mp faster-fifo ale-py colorlog \
 	opencv-python-headless threadpoolctl psutil wandb huggingface-hub tensorboard
+VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
 EXTRAS := dev,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,ray-launcher,gpu
@@ -76,7 +77,7 @@ browser:
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
-	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report; do \
+	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer matrix; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 picture: $(VENV)/.core ## draw docs/architecture.svg from docs/architecture.dot, and the states of a worker in docs/workers.md
@@ -105,6 +106,8 @@ $(PEERS)/.all: pyproject.toml | $(PEERS)/bin/pip
 		--no-deps --ignore-requires-python $(CLEANRL)
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --target $(PEERS)/sample-factory \
 		--no-deps $(SAMPLE_FACTORY)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --target $(PEERS)/vmas \
+		--no-deps $(VMAS)
 	@touch $@
 
 $(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:

@@ -23,11 +23,19 @@ CASES = {
     "front": (*PONG, "ec=nsga2", "ec.objectives=[{fitness:1,lazy:1},{fitness:1,busy:1}]", "budget.steps=5000"),
     "worlds": (*PONG, "ec=sga", "+ec.genes.mdp.bat_speed=[2,6]", "ec.seeds=fresh", "budget.steps=5000"),
     "rounds": ("mdp=cartpole", "ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR, "budget.steps=4000"),
+    "league": (
+        *(*PONG, "ec=league", "ec.train_steps=256", "ec.snapshot=512", "ec.longest=512", "ec.opponents=3", LR),
+        *("rl.normalize_inputs=true", "budget.steps=8000"),
+    ),
     "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
     "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
     "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
 }
 ASYNCHRONOUS = {
+    "league-free": (
+        *(*PONG, "ec=league", "ec.asynchronous=true", "ec.train_steps=256", "ec.snapshot=512", "ec.longest=512"),
+        "budget.steps=6000",
+    ),
     "pbt": ("mdp=cartpole", "ec=pbt", "ec.train_steps=128", LR, "ec.inherit_optimizer=true", "budget.steps=4000"),
     "cem": ("mdp=cartpole", "ec=cem", "ec.asynchronous=true", "ec.together=1", "ec.slots=4", "budget.steps=1500"),
     "es-cap-free": (

@@ -10,6 +10,7 @@ from evorl.analysis.content import Content, describe, describe_log
 from evorl.analysis.figures import metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
+from evorl.analysis.opponents import opponent_figure
 from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.population_figures import population_figures
@@ -45,6 +46,9 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
             which = f"population{number}" if len(part.populations) > 1 else "population"
             own = describe_log(part.populations[title], part.name)
             yield from ((f"{part.stem}{which}_{name}", figure, own) for name, _, figure in pictures)
+        for number, log in enumerate(part.opponents.values()):
+            which = f"opponents{number}" if len(part.opponents) > 1 else "opponents"
+            yield part.stem + which, opponent_figure(log), describe([log.run], part.name)
 
 
 def metrics_pictures(content: Content) -> dict[str, dict[str, bytes]]:

@@ -17,6 +17,8 @@ from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.html_page import Chart, Page, PopulationSection, Section
 from evorl.analysis.jobs import JobLog, work_rows
 from evorl.analysis.notes import count
+from evorl.analysis.opponents import CAPTION as OF_OPPONENTS
+from evorl.analysis.opponents import OpponentLog, opponent_figure, opponent_rows
 from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog, sampled_rows
 from evorl.analysis.report_figures import Pictures
@@ -133,7 +135,8 @@ def _section(
         populations=[
             _population_section(title, log, drawn[title], part.work.get(title))
             for title, log in part.populations.items()
-        ],
+        ]
+        + [_opponents_section(title, log) for title, log in part.opponents.items()],
     )
 
 
@@ -157,6 +160,15 @@ def _population_section(title: str, log: PopulationLog, shown: Pictures, work: J
         caption=(OF_SEARCHES if log.is_search else OF_RUNS) + OF_POPULATIONS + damaged,
         table=format_rows(sampled_rows(log)) if log.table_rows else (),
         further={} if work is None else {WORK: format_rows(work_rows(work))},
+    )
+
+
+def _opponents_section(title: str, log: OpponentLog) -> PopulationSection:
+    return PopulationSection(
+        title=title,
+        pictures=[("score against each opponent by environment steps", render_inset(opponent_figure(log)))],
+        caption=OF_OPPONENTS + (f" {count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""),
+        table=format_rows(opponent_rows(log)),
     )
 
 

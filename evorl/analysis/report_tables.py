@@ -12,6 +12,7 @@ from evorl.analysis.importance import TITLE as IMPORTANCE
 from evorl.analysis.jobs import work_rows
 from evorl.analysis.latex import to_latex
 from evorl.analysis.notes import warnings
+from evorl.analysis.opponents import opponent_rows
 from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, sampled_rows
 from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
 from evorl.util.text import printable
@@ -51,6 +52,12 @@ def table_files(content: Content) -> dict[str, bytes]:
             for part in parts
             for log in part.work.values()
             for row in work_rows(log)
+        ],
+        "opponents": [
+            {"run": str(log.run.directory)} | row
+            for part in parts
+            for log in part.opponents.values()
+            for row in opponent_rows(log)
         ],
         "hardware": hardware_rows(content.runs),
         "importance": [{"world": part.name} | row for part in parts if part.importance for row in part.importance.rows],

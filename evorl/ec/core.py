@@ -128,6 +128,43 @@ class Seeding(Protocol):
         ...
 
 
+class Match(NamedTuple):
+    """An opponent of an individual, and how likely it plays a game."""
+
+    number: int
+    """Of the player; the individual tells its games by it."""
+    chance: float
+    policy: Individual | None
+    """Whose weights it plays with; None for those of the individual itself, which change as it learns."""
+
+
+@runtime_checkable
+class Opposing(Protocol):
+    """An evolver whose individuals learn in games against each other.
+
+    An individual comes back with its games in its memory (``games``: the ``opponents``' numbers and the individual's
+    ``points``, in order), and with the memory that it acts with (``acting``).
+    """
+
+    def opponents(self, individual: int) -> list[Match]:
+        """The opponents of an individual that is due, by its id."""
+        ...
+
+    @property
+    def kept(self) -> Sequence[Individual]:
+        """Individuals beside the population whose policies may play."""
+        ...
+
+    @property
+    def leader(self) -> Evaluation | None:
+        """Who is best against the others; None before anybody has played."""
+        ...
+
+    def score(self, one: Evaluation) -> float:
+        """How good one of the population is against the others, from 0 to 1: what ranks them for people."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evolution(ABC):
     """Hyper-parameters that every evolver has; each field is a Hydra key of its ``conf/ec`` file."""
@@ -205,6 +242,11 @@ class IndependentEvolution(Evolution):
     @property
     def caps(self) -> bool:
         """Whether it gives individuals a ``cap`` in their memory: the environment steps of their longest episode."""
+        return False
+
+    @property
+    def opposes(self) -> bool:
+        """Whether its individuals learn in games against each other, so that its evolver is `Opposing`."""
         return False
 
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:

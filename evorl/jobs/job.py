@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.cli import config
 from evorl.cli.overrides import TUNED, parse
+from evorl.jobs import run_players
 from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util import run_directory, yaml_text
@@ -23,6 +24,7 @@ from evorl.util.text import say
 from evorl.util.typed import completed, shown, typed
 
 if TYPE_CHECKING:
+    from evorl.opponents.sampler import RunPolicy
     from evorl.record.provenance import Source
     from evorl.training.experiment import Experiment
     from evorl.training.session import OpenRun, Work
@@ -54,6 +56,8 @@ def checked_experiment(
         data["init"] = str(source.absolute())  # a resume may start it again from another working directory
     elif with_optimizer:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
+    if isinstance(against := data.get("opponents"), Mapping) and isinstance(against.get("runs"), list | tuple):
+        data["opponents"] = {**against, "runs": run_players.absolute([str(one) for one in against["runs"]])}
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
@@ -89,12 +93,13 @@ def start_run(
 
     with explain_misfit(composed, data["init"]):
         _announce(experiment.cluster.begins)
-        run, source = _new_work(data, experiment, data["replay"])
+        others = run_players.others_of(experiment)
+        run, source = _new_work(data, experiment, data["replay"], others)
         _announce(experiment.rl.begins)
         if data["replay"] is None:
             for notice in _notices(experiment, words):
                 say(notice)
-        result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source))
+        result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source, others))
         return float(result["fitness"])
 
 
@@ -133,7 +138,9 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
             yield f"the first generation may end after {end:,} steps, beyond the budget of {steps:,}"
 
 
-def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, Source | None]:
+def _new_work(
+    data: Mapping[str, Any], experiment: Experiment, before: Path | str | None, others: Sequence[RunPolicy]
+) -> tuple[Work, Source | None]:
     """Build a new run; also return the ``init`` checkpoint, which is the one that the run ``before`` recorded."""
     from evorl.population.work import new_work
     from evorl.record import checkpoint
@@ -141,7 +148,7 @@ def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | st
 
     known = None if before is None else source_of(Path(before))
     begins = start(data, None if known is None else known.step)
-    work = new_work(experiment, begins, data.get("replay"))
+    work = new_work(experiment, begins, data.get("replay"), others)
     if begins is None:
         return work, None
     step = int(begins.past["steps"])
@@ -153,13 +160,15 @@ def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | st
 
 
 @contextmanager
-def _started(directory: Path, data: dict[str, Any], experiment: Experiment, source: Source | None) -> Iterator[OpenRun]:
+def _started(
+    directory: Path, data: dict[str, Any], experiment: Experiment, source: Source | None, others: Sequence[RunPolicy]
+) -> Iterator[OpenRun]:
     from evorl.record.lock import lock
 
     with lock(directory):
         run_directory.remove(directory, provenance.FILE_NAME)  # of a process killed before it wrote its config
         with _attempt(directory, experiment, source):
-            _write_config(directory, data)
+            _write_config(directory, data, others)
             say(directory)
             yield directory, None
 
@@ -190,8 +199,9 @@ def resume_run(
 
     def build() -> Work:
         if steps(directory):
-            return new_work(experiment, None, data.get("replay"))
-        return _new_work(data, experiment, directory)[0]  # stopped before its first checkpoint
+            return new_work(experiment, None, data.get("replay"), run_players.kept(directory, experiment))
+        others = run_players.others_of(experiment)
+        return _new_work(data, experiment, directory, others)[0]  # stopped before its first checkpoint
 
     def prepare(run: Work, state: StateDict) -> StateDict:
         if not isinstance(run, Population):
@@ -307,7 +317,7 @@ def config_yaml(data: Mapping[str, Any]) -> bytes:
     return OmegaConf.to_yaml(OmegaConf.create(dict(data))).encode()
 
 
-def _write_config(directory: Path, data: dict[str, Any]) -> None:
+def _write_config(directory: Path, data: dict[str, Any], others: Sequence[RunPolicy]) -> None:
     """Write ``.hydra/`` as Hydra would, but resolved; config.yaml comes last, since it makes the directory a run."""
     run_directory.make_folder(directory, ".hydra")  # it exists if a job was killed here and starts again
     hydra = cast(DictConfig, HydraConfig.instance().cfg)
@@ -317,6 +327,7 @@ def _write_config(directory: Path, data: dict[str, Any]) -> None:
             hydra.hydra.runtime.choices[TUNED] = None
     run_directory.replace(directory, HYDRA, OmegaConf.to_yaml(hydra).encode())
     run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
+    run_players.keep(directory, others)
     run_directory.replace(directory, CONFIG, config_yaml(data))
 
 

@@ -171,6 +171,8 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
         raise BadRequest(
             "its individuals share a critic, which jobs cannot; choose another, such as pbt", f"{KEY}.evolver"
         )
+    if evolution.opposes:
+        raise BadRequest("its individuals play each other, which jobs cannot; choose another", f"{KEY}.evolver")
     _check(evolution)
     genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
     if not genes:

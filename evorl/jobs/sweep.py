@@ -31,7 +31,7 @@ from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse, quote
 from evorl.cluster.local import Local
-from evorl.jobs import job, launchers
+from evorl.jobs import job, launchers, run_players
 from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
 from evorl.util import run_directory
@@ -302,11 +302,13 @@ def _build(planned: Sequence[Planned]) -> None:
     from evorl.population.work import new_work
 
     different = {
-        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, job.start(one.data))): one for one in planned
+        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.opponents, e.device, job.start(one.data))): one
+        for one in planned
     }
     for one in different.values():
         with job.explain_misfit(one.composed, one.data["init"]):
-            new_work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
+            others = run_players.others_of(one.experiment)
+            new_work(replace(one.experiment, cluster=Local()), job.start(one.data), None, others).close()
 
 
 # ------------------------------------------------------------------ after the last job

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
-
-import torch
+from typing import Any
 
 from evorl.cli import config
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.run_players import Place, all_places, check_world, experiment_at, names, policy_at
 from evorl.mdp.core import Spec, World
-from evorl.record import checkpoint, latest
+from evorl.rl.frozen_policies import form_of
 from evorl.rl.network_learner import NetworkLearner
-from evorl.training.experiment import Experiment
 from evorl.training.train import spec
 from evorl.util.errors import BadRequest
 
 RULE = "rule"
 """The word for the rule player of the world."""
-EVERY = "all"
-"""RUN_DIR@all: each checkpoint that the run keeps."""
+KEY = "players"
 
 
 @dataclass(frozen=True)
@@ -67,94 +61,46 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
 
     Run directories are read as data. Raises `BadRequest`, with the word at fault, unless all play the same game.
     """
-    places = [place for word in words if word != RULE for place in _places(word)]
+    places = all_places([word for word in words if word != RULE], KEY)
     if not places:
-        raise BadRequest("needs a run directory, whose world is played", "players")
+        raise BadRequest("needs a run directory, whose world is played", KEY)
     if len(places) + (RULE in words) < 2:
-        raise BadRequest("needs two players or more", "players")
-    if twice := next((one for one in places if places.count(one) > 1), None):
-        raise BadRequest(f"{_written(*twice)} is named twice", "players")
-    names = _names(places)
-    first = _experiment(places[0], trust)
-    keys = config.read_run_config(Path(places[0][0]), "players")["mdp"]
+        raise BadRequest("needs two players or more", KEY)
+    first = experiment_at(places[0], trust, KEY)
+    keys = config.read_run_config(Path(places[0].directory), KEY)["mdp"]
     try:
         game = spec(first.mdp.all_sides())
     except BadRequest as error:
-        raise BadRequest(f"{_written(*places[0])}: {error.args[0]}", "players") from None
+        raise BadRequest(f"{places[0]}: {error.args[0]}", KEY) from None
     if game.players != 2:
-        raise BadRequest(f"{type(first.mdp).__name__} has {game.players} sides, and matches are of two", "players")
-    players = [_player(place, name, first.mdp, game, trust) for place, name in zip(places, names, strict=True)]
+        raise BadRequest(f"{type(first.mdp).__name__} has {game.players} sides, and matches are of two", KEY)
+    named = zip(places, names(places), strict=True)
+    players = [_player(place, name, first.mdp, game, trust) for place, name in named]
     if RULE in words:
         for side in range(game.players):
             try:
                 first.mdp.one_side(side)
             except BadRequest as error:
-                raise BadRequest(f"{RULE}: {error.args[0]}", "players") from None
+                raise BadRequest(f"{RULE}: {error.args[0]}", KEY) from None
         players.append(Player(RULE, RULE))
     return Entry(first.mdp, keys, tuple(players))
 
 
-def _places(word: str) -> list[tuple[str, str]]:
-    """The directories and checkpoints that a word means; a pattern of the shell is one for each directory."""
-    directory, at, which = word.rpartition("@")
-    if not at or os.path.isdir(word):
-        directory, which = word, "latest"
-    directory = latest.named(directory, "players").rstrip("/")
-    found = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
-    if not found:
-        raise BadRequest(f"{word}: no such run directory", "players")
-    if which != EVERY:
-        return [(one, which) for one in found]
-    return [(one, str(step)) for one in found for step in checkpoint.steps(Path(one))]
-
-
-def _names(places: Sequence[tuple[str, str]]) -> list[str]:
-    """A name for each place: the last parts of its path, as many as tell all directories apart."""
-    paths = {directory: Path(directory).absolute().parts for directory, _ in places}
-    most = max(map(len, paths.values()))
-    length = next(
-        n for n in range(1, most + 1) if len({parts[-n:] for parts in paths.values()}) == len(paths) or n == most
-    )
-    shown = {directory: "/".join(parts[-length:]) for directory, parts in paths.items()}
-    return [shown[directory] + ("" if which == "latest" else f"@{which}") for directory, which in places]
-
-
-def _written(directory: str, which: str) -> str:
-    return directory if which == "latest" else f"{directory}@{which}"
-
-
-def _experiment(place: tuple[str, str], trust: Sequence[str]) -> Experiment:
-    try:
-        return config.experiment_of_run(Path(place[0]), trust)
-    except BadRequest as error:
-        raise BadRequest(f"{_written(*place)}: {error}", "players") from None
-
-
-def _player(place: tuple[str, str], name: str, world: World, game: Spec, trust: Sequence[str]) -> Player:
-    experiment, written = _experiment(place, trust), _written(*place)
-    theirs = experiment.mdp
-    if type(theirs) is not type(world):
-        raise BadRequest(f"{written} plays {type(theirs).__name__}, the first player {type(world).__name__}", "players")
-    try:
-        if spec(theirs.all_sides()) != game:
-            raise BadRequest("its world has other observations, actions or rewards than the first player's")
-        path, run = checkpoint_of(Path(place[0]), place[1])
-        state = saved_policy(experiment, path, run, None).policy
-        if state is None:
-            raise BadRequest(f"{path} holds no policy")
-        learner = learner_of(experiment, state, torch.device("cpu"), path)
-    except BadRequest as error:
-        raise BadRequest(f"{written}: {error.args[0]}", "players") from None
-    network = cast("NetworkLearner[Any]", learner)
-    form = _form(network)
+def _player(place: Place, name: str, world: World, game: Spec, trust: Sequence[str]) -> Player:
+    experiment = experiment_at(place, trust, KEY)
+    check_world(place, experiment.mdp, world, game, "the first player", KEY)
+    policy = policy_at(place, experiment, KEY)
+    form = _form(policy.learner)
     digest = hashlib.sha256(form.encode())
-    for x in network.weights():
+    for x in policy.learner.weights():
         digest.update(x.contiguous().numpy().tobytes())
-    return Player(name, digest.hexdigest()[:16], place[0], path.name, int(run["steps"]), network, form)
+    return Player(
+        name, digest.hexdigest()[:16], place.directory, policy.checkpoint.name, policy.step, policy.learner, form
+    )
 
 
 def _form(learner: NetworkLearner[Any]) -> str:
     """What policies must have in common to decide in one pass: all but the weights."""
-    hyper = learner.hyper
-    parts = [type(hyper).__name__, repr(hyper.net), hyper.normalize_inputs, [tuple(x.shape) for x in learner.weights()]]
-    return repr([*parts, [x.tolist() for x in learner.extra] if hyper.policy_head else []])
+    shapes = [tuple(x.shape) for x in learner.weights()]
+    extra = [x.tolist() for x in learner.extra] if learner.hyper.policy_head else []
+    return repr([form_of(learner.hyper), shapes, extra])

@@ -73,6 +73,10 @@ class AllSides(World):
         return self.world.side_names
 
     @property
+    def takes_rule_action(self) -> bool:
+        return self.world.takes_rule_action
+
+    @property
     def longest_episode(self) -> int | None:
         return self.world.longest_episode
 
@@ -82,6 +86,9 @@ class AllSides(World):
 
     def all_sides(self) -> World:
         return self
+
+    def one_side(self, side: int) -> World:
+        return self.world.one_side(side)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         return BattleArena(self.world.battles(), slots, episodes, self.players)

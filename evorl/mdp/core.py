@@ -349,6 +349,11 @@ class World(ABC):
         raise BadRequest(f"{type(self).__name__} has no rule player")
 
     @property
+    def takes_rule_action(self) -> bool:
+        """Whether the rule player decides for a side of `all_sides` that takes the action of `rule_actions`."""
+        return False
+
+    @property
     def longest_episode(self) -> int | None:
         """Decisions after which an episode is truncated at the latest; None if that is not known."""
         return None

@@ -88,6 +88,15 @@ def restore_states(rows: Decisions, slots: Array, state: StateDict) -> None:
             row[slots] = state[str(n)]
 
 
+def rule_actions(spec: Spec, count: int) -> Array:
+    """Return actions [count, K] that no policy takes: -1, and NaN for a Box. They leave a decision to the rule player.
+
+    Worlds with `World.takes_rule_action` understand them.
+    """
+    dtype, width = action_format(spec.action)
+    return np.full((count, width), np.nan if dtype is np.float32 else -1, dtype)
+
+
 def action_format(action: Action) -> tuple[type[np.generic], int]:
     """Return the dtype of actions and their number of components K."""
     if isinstance(action, Box):

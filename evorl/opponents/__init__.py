@@ -1,5 +1,5 @@
-"""Training against opponents: past selves of the learner, in worlds with two or more sides.
+"""Training against opponents in worlds with two or more sides: past selves, rule players, policies of other runs.
 
-Start with `evorl.opponents.core`, the config. `pool` keeps snapshots and the games against each of them, `arena` lets
-opponents decide for the other sides, `sampler` brings both into a training run. Guide: docs/opponents.md.
+Start with `evorl.opponents.core`, the config. `pool` keeps opponents and the games against each of them, `arena` lets
+them decide for the other sides, by `deciders`; `sampler` brings all into a training run. Guide: docs/opponents.md.
 """

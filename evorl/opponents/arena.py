@@ -13,9 +13,9 @@ from torch import Tensor
 
 from evorl.mdp.core import Arena, Array, Decisions, StateDict
 from evorl.mdp.decision_arrays import empty_decisions
-from evorl.opponents.pool import LATEST, Table
+from evorl.opponents.deciders import NO_NETWORK, Deciders
+from evorl.opponents.pool import LATEST, OWN, RULE, Table
 from evorl.rl.evaluation import SlotNoise
-from evorl.rl.frozen_policies import FrozenPolicies
 from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
 
@@ -25,7 +25,7 @@ NOBODY = -2
 
 
 class OpponentArena:
-    """Slot g is the learner's side of game g: side (g + n) mod P in episode n. One opponent decides for all others.
+    """Slot g is the learner's side of game g: in episode n that of number g + n, by turns. One opponent has all others.
 
     The opponent of an episode is a function of the episode's key and of the table that was there when it began. The
     noise of its decisions is keyed by batch, slot and decision, so it does not depend on when observations arrive.
@@ -34,13 +34,16 @@ class OpponentArena:
     sides = 1
 
     def __init__(
-        self, arena: Arena, episodes: Episodes, policies: FrozenPolicies, deterministic: bool, *words: int | str
-    ) -> None:
-        """``arena``: of all sides, with these keys; ``policies`` has a place for each opposing side; ``words`` name
-        the noise."""
+        self, arena: Arena, episodes: Episodes, deciders: Deciders, deterministic: bool, *words: int | str,
+        sides: Sequence[int] | None = None, first: int = 0,
+    ) -> None:  # fmt: skip
+        """``arena``: of all sides, with these keys; ``deciders`` has a place for each opposing side; ``words`` name
+        the noise. ``sides``: those that the learner plays; None: all. ``first``: the number of game 0 among those of
+        all members."""
         self.arena, self.spec, self.slots = arena, arena.spec, arena.slots // arena.sides
-        self._episodes, self._policies = episodes, policies
+        self._episodes, self._deciders, self._first = episodes, deciders, first
         self._deterministic, self._words = deterministic, words
+        self._sides = np.arange(arena.sides) if sides is None else np.array(sides)
         self._begin_batch(0)
         self._out = empty_decisions(self.spec, self.slots)
         self.number = np.zeros(self.slots, np.int64)  # episode of the game, as far as the learner knows
@@ -51,18 +54,19 @@ class OpponentArena:
         self._acting = np.full(self.slots, -1)  # the side whose last action has no outcome yet, -1 where it has one
         self._side = np.zeros(self.slots, np.int64)  # the learner's, as a slot of the wrapped arena
         self._place = np.zeros((self.slots, arena.sides - 1), np.int64)  # of each opposing side, likewise
-        self._start = np.ones(policies.places, np.bool_)  # the next decision of a place is its episode's first
-        self._carry = policies.carry(policies.places)
         self._seated = np.zeros(self.slots, np.bool_)  # the opponent's weights are in its places
-        self._weights: dict[int, Sequence[Tensor]] = {}  # of everyone in the table, by number
+        self._policies: dict[int, tuple[int, Sequence[Tensor]]] = {}  # form and weights of everyone, by number
         self._chances = np.zeros(0)  # of everyone in the table, added up
+        self._turns = np.zeros(0, np.int64)  # who comes by turns, by the place in the table
         self._take_sides(np.arange(self.slots))
 
     def use(self, table: Table, latest: Sequence[Tensor], batch: int) -> None:
         """Choose opponents from this table in the batch of this number; ``latest``: the learner's weights in it."""
         self._begin_batch(batch)
         self._chances = np.cumsum(table.chances)
-        self._weights = {LATEST: latest, **dict(zip(table.numbers.tolist(), table.weights, strict=True))}
+        self._turns = 1 + np.flatnonzero(table.chances[1:]) if table.cycle else self._turns[:0]
+        policies = zip(table.forms.tolist(), table.weights, strict=True)
+        self._policies = {LATEST: (OWN, latest), **dict(zip(table.numbers.tolist(), policies, strict=True))}
         for game in np.flatnonzero(self.opponent == NOBODY).tolist():
             self._choose(game)
         self._seated[self.opponent == LATEST] = False
@@ -70,7 +74,7 @@ class OpponentArena:
     def _begin_batch(self, batch: int) -> None:
         """Key the noise of opponents by the batch, so that slots which decide more often do not run ahead for ever."""
         self._batch = batch
-        action, places = self.spec.action, self._policies.places
+        action, places = self.spec.action, self._deciders.places
         self._noise = SlotNoise(action, places, *self._words, batch, deterministic=self._deterministic)
 
     def seated(self) -> Array:
@@ -113,8 +117,7 @@ class OpponentArena:
         return {
             "arena": self.arena.state_dict(), "number": self.number.copy(), "opponent": self.opponent.copy(),
             "episode": self._episode.copy(), "batch": self._batch, "noise": self._noise.t.copy(),
-            "start": self._start.copy(),
-            "carry": None if self._carry is None else self._carry.clone(),
+            "deciders": self._deciders.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -128,8 +131,8 @@ class OpponentArena:
         self.number[:], self.opponent[:], self._episode[:] = state["number"], state["opponent"], state["episode"]
         self._take_sides(np.arange(self.slots))
         self._begin_batch(int(state["batch"]))
-        self._noise.t[:], self._start[:] = state["noise"], state["start"]
-        self._carry = None if state["carry"] is None else torch.as_tensor(state["carry"]).clone()
+        self._noise.t[:] = state["noise"]
+        self._deciders.load_state_dict(state["deciders"])
         self._waiting[:] = self._asked[:] = False
         self._acting[:] = -1
         self._seated[:] = False
@@ -150,7 +153,7 @@ class OpponentArena:
         over = now.terminated | now.truncated
         self._episode[rows[over[rows]]] += 1
         if now.failed:
-            self._start[self._place_of(np.array(now.failed))] = True
+            self._deciders.begin(self._place_of(np.array(now.failed)))
         games = rows // self.arena.sides
         mine = self._acting[games] == rows
         games, rows = games[mine], rows[mine]
@@ -181,11 +184,11 @@ class OpponentArena:
     def _take_sides(self, games: Array) -> None:
         """Give the learner and the opponents their sides of the present episodes."""
         sides = self.arena.sides
-        own = (games + self.number[games]) % sides
+        own = self._sides[(games + self.number[games]) % len(self._sides)]
         self._side[games] = games * sides + own
         others = np.arange(sides - 1)
         self._place[games] = games[:, None] * sides + others + (others >= own[:, None])
-        self._start.reshape(self._place.shape)[games] = True
+        self._deciders.begin(np.arange(self._place.size).reshape(self._place.shape)[games])
 
     def _waits(self, sides: Array, games: Array) -> Array:
         """Whether these sides wait in the present episodes of these games."""
@@ -215,19 +218,12 @@ class OpponentArena:
     # -------------------------------------------------------------- opponents
 
     def _decide(self, places: Array) -> Array:
-        """The actions [n, K] of these places in the present states of their sides; all places are computed."""
+        """The actions [n, K] of these places in the present states of their sides."""
         flat, now = self._place.reshape(-1), self._now
         self._seat(np.unique(places // self._place.shape[1]))
         inputs = tuple(torch.from_numpy(x[flat]) for x in now.inputs)
         legal = None if now.legal is None else torch.from_numpy(now.legal[flat])
-        start = None if self._carry is None else torch.from_numpy(self._start)
-        decision = self._policies.act(inputs, legal, self._noise.take(places), self._carry, start)
-        if self._carry is not None and decision.carry is not None:
-            self._carry = self._carry.clone()
-            self._carry[:, places] = decision.carry[:, places]
-        self._start[places] = False
-        played: Array = decision.played.numpy()[places]
-        return played
+        return self._deciders.decide(places, inputs, legal, self._noise.take(places))
 
     def _choose(self, game: int) -> None:
         """Draw the opponent of the game's present episode."""
@@ -235,13 +231,18 @@ class OpponentArena:
         own = np.array(seeds.key("opponent", key), np.uint64)  # a stream of its own: worlds draw from the key
         drawn = seeds.uniform(own, 0)
         which = int(np.searchsorted(self._chances, drawn * self._chances[-1], "right"))
-        self.opponent[game] = list(self._weights)[min(which, len(self._weights) - 1)]
+        if which and len(self._turns):  # against each on every side of the learner, then against the next
+            turn = self._first + game + self.number[game] // len(self._sides)
+            which = int(self._turns[turn % len(self._turns)])
+        self.opponent[game] = list(self._policies)[min(which, len(self._policies) - 1)]
         self._seated[game] = False
 
     def _seat(self, games: Array) -> None:
         """Give the places of these games the weights of their opponents."""
         others = self._place.shape[1]
         for game in games[~self._seated[games]].tolist():
+            number = int(self.opponent[game])
+            form, weights = self._policies[number]
             for place in range(game * others, (game + 1) * others):
-                self._policies.put(place, self._weights[int(self.opponent[game])])
+                self._deciders.put(place, NO_NETWORK if number == RULE else form, weights)
             self._seated[game] = True

@@ -1,14 +1,15 @@
-"""The config of training against opponents: which snapshots are kept, and which of them plays a game."""
+"""The config of training against opponents: who is in the pool, and which of them plays a game."""
 
 from __future__ import annotations
 
 from abc import ABC
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from evorl.util.types import Count, Fraction
+from evorl.util.errors import BadRequest
+from evorl.util.types import Count, Fraction, Natural, NonNegative
 
-Choice = Literal["uniform", "newest", "hard", "even"]
+Choice = Literal["uniform", "newest", "weights", "cycle", "hard", "even"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,25 +23,82 @@ class SelfPlay(Opponents):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastSelves(Opponents):
-    """The learner plays one side of a game, and one opponent all others: a past self from a pool, or the present one.
+class Weights:
+    """Weights of the kinds of opponents with ``choice=weights``; those of a kind share its weight evenly."""
+
+    rule: NonNegative = 1.0
+    """The rule player."""
+    runs: NonNegative = 1.0
+    """Policies of other runs."""
+    past: NonNegative = 1.0
+    """Snapshots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled(Opponents, ABC):
+    """The learner plays one side of a game, and one opponent from a pool all others.
 
     The learner's side changes with every episode. Opponents do not learn, and nothing is learned from their decisions.
     """
 
+    choice: Choice = "uniform"
+    """Opponent from the pool; hard and even are prioritised fictitious self-play."""
+    explore: Fraction = 0.0
+    """Share of the games with the pool that the opponents with the fewest games get; not in a cycle."""
+    rule: bool = False
+    """Whether the world's rule player is in the pool."""
+    runs: tuple[str, ...] = ()
+    """Policies of other runs in the pool: RUN_DIR is its latest checkpoint; also RUN_DIR@best and RUN_DIR@STEP."""
+    sides: tuple[Natural, ...] | None = None
+    """Sides that the learner plays, by turns; the first is 0. null: every side."""
+    window: Count = 100
+    """Games against an opponent that its score is the mean of."""
+    deterministic: bool = False
+    """Whether opponents take the most likely action."""
+    weights: Weights = field(default_factory=Weights)
+    """Weight of each kind of opponent with choice=weights; those of a kind share it evenly."""
+
+    def __post_init__(self) -> None:
+        if self.sides is not None and len({*self.sides}) != max(1, len(self.sides)):
+            raise BadRequest(f"expected one side or more, each once, got {list(self.sides)}", "sides")
+        if self.choice == "newest" and (self.rule or self.runs):
+            raise BadRequest("newest never chooses a rule player or another run; take another choice", "choice")
+        if self.choice == "weights" and not self._weight:
+            raise BadRequest("nobody in the pool has a weight above 0", "weights")
+
+    @property
+    def _weight(self) -> float:
+        """The weights of all kinds that are always in the pool."""
+        return self.weights.rule * self.rule + self.weights.runs * bool(self.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed(Pooled):
+    """Opponents that stay the same: the rule player, or policies of other runs."""
+
+    rule: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.choice == "newest":
+            raise BadRequest("there are no snapshots; opponents=past has some", "choice")
+        if not (self.rule or self.runs):
+            raise BadRequest("nobody is in the pool; name other runs: opponents.runs=[RUN_DIR,RUN_DIR@best]", "runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastSelves(Pooled):
+    """Past selves of the learner, which its pool takes as snapshots, and its present policy."""
+
     latest: Fraction = 0.5
     """Share of the games against the policy of the last update; the others are against the pool."""
-    choice: Choice = "uniform"
-    """Opponent from the pool: uniform; newest; hard or even, by prioritised fictitious self-play."""
-    explore: Fraction = 0.0
-    """Share of the games with the pool that the snapshots with the fewest games get."""
     snapshot: Count = 1_000_000
     """Environment steps between snapshots of the learner."""
     promote: Fraction | None = None
     """A snapshot is kept only if the score against the pool since the last one is higher, by its Wilson bound."""
     capacity: Count = 32
     """Snapshots in the pool; the oldest leaves first."""
-    window: Count = 100
-    """Games against a snapshot that its score is the mean of."""
-    deterministic: bool = False
-    """Whether opponents take the most likely action."""
+
+    @property
+    def _weight(self) -> float:
+        return super()._weight + self.weights.past

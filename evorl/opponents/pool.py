@@ -1,13 +1,13 @@
-"""The pool of snapshots: who is in it, how the games against each went, and with which probability each plays next.
+"""The pool of opponents: who is in it, how the games against each went, and with which probability each plays next.
 
-Letters in shapes: N snapshots. A score is the share of games that the learner wins, a draw counting one half.
+Letters in shapes: N opponents. A score is the share of games that the learner wins, a draw counting one half.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,23 +15,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evorl.opponents.core import PastSelves
+from evorl.opponents.core import PastSelves, Pooled
 from evorl.ops.matchmaking import pfsp
 from evorl.ops.proportions import wilson
 from evorl.util.types import StateDict
 
 LATEST = -1
 """The number of the learner's own policy of the last update, as an opponent."""
+RULE = -3
+"""The number of the world's rule player."""
+RUNS = -4
+"""The number of the first policy of another run; those of further ones count down."""
 UNPLAYED = 0.5
-"""Score against a snapshot before the first game."""
+"""Score against an opponent before the first game."""
+OWN = 0
+"""The form of the learner's network; those of other runs may have others."""
 
 
 class Table(NamedTuple):
     """What a member needs to choose opponents: plain arrays, which travel with a call."""
 
-    numbers: NDArray[np.int64]  # [N] of the snapshots; those without a chance may still play games that have begun
-    chances: NDArray[np.float64]  # [1 + N] of the latest policy and of each snapshot; they add up to 1
-    weights: list[list[Tensor]]  # of each snapshot, as `Learner.weights`
+    numbers: NDArray[np.int64]  # [N] of the opponents; those without a chance may still play games that have begun
+    chances: NDArray[np.float64]  # [1 + N] of the latest policy and of each opponent; they add up to 1
+    weights: list[list[Tensor]]  # of each opponent, as `Learner.weights`; none of the rule player
+    forms: NDArray[np.int64]  # [N] of their networks
+    cycle: bool = False  # opponents with a chance come by turns
 
 
 class Game(NamedTuple):
@@ -42,86 +50,139 @@ class Game(NamedTuple):
 
 
 @dataclass
-class Snapshot:
-    """A policy that does not change any more."""
+class Opponent:
+    """A policy that does not change any more, or a rule player."""
 
     number: int
-    step: int  # environment steps that the learner had taken
+    name: str
+    step: int  # environment steps that it was trained for
     weights: list[Tensor]
-    games: int = 0  # played against it by the learner
+    form: int = OWN
+    wins: int = 0  # of the learner
+    draws: int = 0
+    losses: int = 0
     last: deque[float] = field(default_factory=deque)  # the learner's points in the last games of the window
+
+    @property
+    def games(self) -> int:
+        """Games that the learner has played against it."""
+        return self.wins + self.draws + self.losses
 
     @property
     def score(self) -> float:
         return sum(self.last) / len(self.last) if self.last else UNPLAYED
 
+    @property
+    def kind(self) -> str:
+        """Whose weight it has a part of."""
+        return "past" if self.number >= 0 else "rule" if self.number == RULE else "runs"
+
+    def record(self, points: float, window: int) -> None:
+        """Count a game that ended."""
+        self.wins, self.losses = self.wins + (points > 0.5), self.losses + (points < 0.5)
+        self.draws += points == 0.5
+        self.last.append(points)
+        if len(self.last) > window:
+            self.last.popleft()
+
+    def state_dict(self) -> StateDict:
+        return {
+            "name": self.name, "step": self.step, "wins": self.wins, "draws": self.draws, "losses": self.losses,
+            "last": list(self.last), "weights": {str(k): x.clone() for k, x in enumerate(self.weights)},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.name, self.step = str(state["name"]), int(state["step"])
+        self.weights = [torch.as_tensor(state["weights"][str(k)]).clone() for k in range(len(state["weights"]))]
+        self.wins, self.draws, self.losses = (int(state[name]) for name in ("wins", "draws", "losses"))
+        self.last = deque(map(float, state["last"]))
+
 
 class Pool:
-    """The snapshots of one learner. It changes between two batches only: `record`, then `add_if_due`."""
+    """The opponents of one learner. It changes between two batches only: `record`, then `add_if_due`."""
 
-    def __init__(self, config: PastSelves) -> None:
+    def __init__(self, config: Pooled, others: Iterable[Opponent] = ()) -> None:
+        """``others``: policies of other runs, which stay, as the rule player does."""
         self.config = config
-        self.snapshots: list[Snapshot] = []  # the oldest first
-        self.retired: dict[int, Snapshot] = {}  # left the pool, but play games that have begun
+        self.past = config if isinstance(config, PastSelves) else None
+        rule = [Opponent(RULE, "rule", 0, [])] if config.rule else []
+        self.fixed = [*rule, *others]
+        self.snapshots: list[Opponent] = []  # the oldest first
+        self.retired: dict[int, Opponent] = {}  # left the pool, but play games that have begun
         self._next = 0  # number of the next snapshot
         self._due = 0  # environment steps at which it is taken
-        self._latest: deque[float] = deque(maxlen=config.window)  # points against the latest policy
+        self._latest = Opponent(LATEST, "latest", 0, [])
         self._won, self._played = 0.0, 0  # against the pool, since the last snapshot was considered
+
+    @property
+    def present(self) -> list[Opponent]:
+        """Who may begin a game."""
+        return [*self.fixed, *self.snapshots]
 
     # -------------------------------------------------------------- choosing
 
     def table(self) -> Table:
-        """The snapshots that may play in the next batch, and how likely each begins a game."""
-        held = [*self.snapshots, *self.retired.values()]
+        """The opponents that may play in the next batch, and how likely each begins a game."""
+        held = [*self.present, *self.retired.values()]
+        latest = 0.0 if self.past is None else self.past.latest
         chances = np.zeros(1 + len(held))
-        chances[0] = self.config.latest
-        chances[1 : 1 + len(self.snapshots)] = (1 - self.config.latest) * self.chances()
-        return Table(np.array([one.number for one in held], np.int64), chances, [one.weights for one in held])
+        chances[0] = latest
+        chances[1 : 1 + len(self.present)] = (1 - latest) * self.chances()
+        numbers, forms = (np.array(x, np.int64) for x in ([one.number for one in held], [one.form for one in held]))
+        return Table(numbers, chances, [one.weights for one in held], forms, self.config.choice == "cycle")
 
     def chances(self) -> NDArray[np.float64]:
-        """The probability [N] of each snapshot, of the games that are against the pool."""
-        count, explore = len(self.snapshots), self.config.explore
-        if self.config.choice == "newest":
-            chosen = np.eye(count)[-1]
-        elif self.config.choice == "uniform":
-            chosen = np.full(count, 1 / count)
-        else:
-            chosen = pfsp(np.array([one.score for one in self.snapshots]), self.config.choice)
-        games = np.array([one.games for one in self.snapshots])
+        """The probability [N] of each opponent, of the games that are against the pool."""
+        present, explore = self.present, self.config.explore
+        chosen: NDArray[np.float64]
+        match self.config.choice:
+            case "newest":
+                chosen = np.eye(len(present))[-1]
+            case "uniform" | "cycle":
+                chosen = np.full(len(present), 1 / len(present))
+            case "weights":
+                kinds = [one.kind for one in present]
+                weights = np.array([getattr(self.config.weights, kind) / kinds.count(kind) for kind in kinds])
+                chosen = weights / weights.sum()
+            case "hard" | "even" as weighting:
+                chosen = pfsp(np.array([one.score for one in present]), weighting)
+        if self.config.choice == "cycle":
+            return chosen
+        games = np.array([one.games for one in present])
         rarest = games == games.min()
         chances: NDArray[np.float64] = (1 - explore) * chosen + explore * rarest / rarest.sum()
         return chances
 
     # -------------------------------------------------------------- after a batch
 
-    def record(self, games: Iterable[Game], seated: Iterable[int]) -> None:
-        """Count games that ended, in this order; ``seated`` are the opponents of the games that go on."""
-        by_number = {one.number: one for one in (*self.snapshots, *self.retired.values())}
-        for opponent, points in games:
-            if opponent == LATEST:
-                self._latest.append(points)
-                continue
-            snapshot = by_number[opponent]
-            snapshot.games += 1
-            snapshot.last.append(points)
-            if len(snapshot.last) > self.config.window:
-                snapshot.last.popleft()
-            self._won, self._played = self._won + points, self._played + 1
+    def record(self, games: Iterable[Game], seated: Iterable[int]) -> list[Opponent]:
+        """Count games that ended, in this order, and return the opponents that are forgotten.
+
+        ``seated`` are the opponents of the games that go on.
+        """
+        by_number = {one.number: one for one in (*self.present, *self.retired.values(), self._latest)}
+        for number, points in games:
+            by_number[number].record(points, self.config.window)
+            if number != LATEST:
+                self._won, self._played = self._won + points, self._played + 1
         kept = {*seated}
+        forgotten = [one for number, one in self.retired.items() if number not in kept]
         self.retired = {number: one for number, one in self.retired.items() if number in kept}
+        return forgotten
 
     def add_if_due(self, weights: Sequence[Tensor], step: int) -> None:
         """Take a snapshot of the learner, which has taken ``step`` environment steps, if one is due."""
-        if step < self._due:
+        if self.past is None or step < self._due:
             return
-        self._due = (step // self.config.snapshot + 1) * self.config.snapshot
-        better = self.config.promote is None or wilson(self._won, self._played)[0] > self.config.promote
+        self._due = (step // self.past.snapshot + 1) * self.past.snapshot
+        better = self.past.promote is None or wilson(self._won, self._played)[0] > self.past.promote
         self._won, self._played = 0.0, 0
         if self.snapshots and not better:
             return
-        self.snapshots.append(Snapshot(self._next, step, [x.detach().cpu().clone() for x in weights]))
+        copied = [x.detach().cpu().clone() for x in weights]
+        self.snapshots.append(Opponent(self._next, f"snapshot {self._next}", step, copied))
         self._next += 1
-        while len(self.snapshots) > self.config.capacity:
+        while len(self.snapshots) > self.past.capacity:
             oldest = self.snapshots.pop(0)
             self.retired[oldest.number] = oldest
 
@@ -129,47 +190,51 @@ class Pool:
 
     def metrics(self) -> dict[str, float]:
         """A few numbers for a row of metrics; `rows` are the whole."""
-        played = [one.score for one in self.snapshots if one.last]
-        found = {"opponents/size": float(len(self.snapshots))}
+        played = [one.score for one in self.present if one.last]
+        found = {"opponents/size": float(len(self.present))}
         if played:
             found |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
-        if self._latest:
-            found["opponents/score_latest"] = sum(self._latest) / len(self._latest)
+        if self._latest.last:
+            found["opponents/score_latest"] = self._latest.score
         return found
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Each snapshot with its games, the mean score of the window, and its 95 % interval (Wilson)."""
-        chances = self.chances() if self.snapshots else np.zeros(0)
-        found = []
-        for one, chance in zip(self.snapshots, chances.tolist(), strict=True):
-            low, high = wilson(sum(one.last), len(one.last))
-            about = {"snapshot": one.number, "step": one.step, "games": one.games, "chance": chance}
-            found.append({**about, "score": one.score, "low": low, "high": high})
-        return found
+    def rows(self, step: int) -> list[dict[str, Any]]:
+        """The table of opponents after so many environment steps: the latest policy, and who may begin a game."""
+        table = self.table()
+        listed = [*([] if self.past is None else [replace(self._latest, step=step)]), *self.present]
+        chances = table.chances[0 if self.past is not None else 1 :].tolist()
+        return [row(one, step, chance) for one, chance in zip(listed, chances, strict=False)]
 
     def state_dict(self) -> StateDict:
-        held = [*self.snapshots, *self.retired.values()]
+        held = [self._latest, *self.present, *self.retired.values()]
         return {
-            "snapshots": [one.number for one in self.snapshots],
-            "held": {
-                str(one.number): {
-                    "step": one.step, "games": one.games, "last": list(one.last),
-                    "weights": {str(k): x.clone() for k, x in enumerate(one.weights)},
-                }
-                for one in held
-            },
-            "next": self._next, "due": self._due, "latest": list(self._latest),
-            "won": self._won, "played": self._played,
+            "fixed": [one.number for one in self.fixed], "snapshots": [one.number for one in self.snapshots],
+            "held": {str(one.number): one.state_dict() for one in held},
+            "next": self._next, "due": self._due, "won": self._won, "played": self._played,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        held = {}
+        """Raises ValueError for the state of a pool with another rule player or other runs."""
+        if [one.number for one in self.fixed] != [*state["fixed"]]:
+            raise ValueError("the state holds other rule players or runs than the config")
+        held = {one.number: one for one in (self._latest, *self.fixed)}
         for name, one in state["held"].items():
-            weights = [torch.as_tensor(one["weights"][str(k)]).clone() for k in range(len(one["weights"]))]
-            last = deque(map(float, one["last"]))
-            held[int(name)] = Snapshot(int(name), int(one["step"]), weights, int(one["games"]), last)
+            held.setdefault(int(name), Opponent(int(name), "", 0, [])).load_state_dict(one)
+        self._latest, self.fixed = held.pop(LATEST), [held.pop(number) for number in state["fixed"]]
         self.snapshots = [held.pop(number) for number in state["snapshots"]]
         self.retired = held
         self._next, self._due = int(state["next"]), int(state["due"])
-        self._latest = deque(map(float, state["latest"]), maxlen=self.config.window)
         self._won, self._played = float(state["won"]), int(state["played"])
+
+
+def row(one: Opponent, step: int, chance: float | None) -> dict[str, Any]:
+    """A row of opponents.jsonl: an opponent's games and the score of the window, with its 95 % interval (Wilson).
+
+    ``chance`` is that of the next game; None if the opponent has left.
+    """
+    low, high = wilson(sum(one.last), len(one.last))
+    return {
+        "step": step, "opponent": one.name, "born": one.step, "present": chance is not None, "chance": chance,
+        "games": one.games, "wins": one.wins, "draws": one.draws, "losses": one.losses,
+        "score": one.score, "low": low, "high": high,
+    }  # fmt: skip

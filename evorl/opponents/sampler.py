@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,11 +12,12 @@ from torch import Tensor
 from evorl.cluster.core import Group
 from evorl.mdp.core import World
 from evorl.opponents.arena import RESULT, OpponentArena
-from evorl.opponents.core import PastSelves
-from evorl.opponents.pool import Game, Pool, Table
+from evorl.opponents.core import Pooled
+from evorl.opponents.deciders import Deciders
+from evorl.opponents.pool import RUNS, Game, Opponent, Pool, Table, row
 from evorl.rl.batch import Batch
 from evorl.rl.core import Episode, Hyper, Learner
-from evorl.rl.frozen_policies import FrozenPolicies
+from evorl.rl.frozen_policies import form_of
 from evorl.rl.network_learner import NetworkLearner
 from evorl.rl.points import points
 from evorl.rl.sampler import Sampler, episodes
@@ -24,24 +25,67 @@ from evorl.rl.sources import Lockstep, SourceItem
 from evorl.util.types import StateDict
 
 
+class RunPolicy(NamedTuple):
+    """A run whose policy is in the pool."""
+
+    name: str
+    hyper: Hyper
+    config: Mapping[str, Any]
+    """The same as plain data."""
+    read: Callable[[], tuple[int, list[Tensor]]] = lambda: (0, [])
+    """Returns environment steps and weights; nothing where a checkpoint brings them."""
+
+
+class Forms(NamedTuple):
+    """The forms of the networks in a pool."""
+
+    further: list[Hyper]
+    """An algorithm of each, but not of the learner's own."""
+    of_others: list[int]
+    """Of each other run."""
+
+
+def forms(own: Hyper, others: Sequence[RunPolicy]) -> Forms:
+    """Return which policies of other runs decide in one pass."""
+    by_form = {form_of(own): own}
+    for one in others:
+        by_form.setdefault(form_of(one.hyper), one.hyper)
+    keys = [*by_form]
+    return Forms([*by_form.values()][1:], [keys.index(form_of(one.hyper)) for one in others])
+
+
+def as_opponents(others: Sequence[RunPolicy], of_others: Sequence[int]) -> list[Opponent]:
+    """Read the policies of other runs, whose forms are known. Raises `BadRequest`."""
+    found = []
+    for place, (one, form) in enumerate(zip(others, of_others, strict=True)):
+        step, weights = one.read()
+        found.append(Opponent(RUNS - place, one.name, step, weights, form))
+    return found
+
+
 class OpposedSampler:
     """A `Sampler` with opponents. It begins with its first call, which brings them."""
 
     def __init__(
-        self, opponents: PastSelves, world: World, hyper: Hyper, seed: int, device: torch.device, member: int
-    ) -> None:
-        """``world``: of all sides (`World.all_sides`)."""
+        self, opponents: Pooled, further: Sequence[Hyper], world: World, hyper: Hyper, seed: int, device: torch.device,
+        member: int,
+    ) -> None:  # fmt: skip
+        """``further``: algorithms of further forms (`Forms`); ``world``: of all sides."""
         torch.set_num_threads(hyper.threads)
         keys = episodes(seed, member)
         arena = world.arena(hyper.slots * world.sides, keys)
         try:
-            learner = hyper.learner(arena.spec, seed, torch.device("cpu"))
-            assert isinstance(learner, NetworkLearner)
-            frozen = FrozenPolicies(learner, hyper.slots * (world.sides - 1))
+            examples = [each.learner(arena.spec, seed, torch.device("cpu")) for each in (hyper, *further)]
+            networks = [each for each in examples if isinstance(each, NetworkLearner)]
+            assert len(networks) == len(examples)
+            deciders = Deciders(networks, hyper.slots * (world.sides - 1))
         except BaseException:
             arena.close()
             raise
-        self.arena = OpponentArena(arena, keys, frozen, opponents.deterministic, seed, "opponents", member)
+        self.arena = OpponentArena(
+            arena, keys, deciders, opponents.deterministic, seed, "opponents", member,
+            sides=opponents.sides, first=member * hyper.slots,
+        )  # fmt: skip
         self._make: Callable[[], Sampler] = partial(Sampler, self.arena, hyper, seed, device, member)
         self._sampler: Sampler | None = None
         self._state: StateDict | None = None  # to continue from
@@ -88,8 +132,10 @@ class OpposedLockstep(Lockstep):
         self.pool.add_if_due(learner.weights(), step)
         parts = self.group.all("collect", learner.weights(), iteration, *self.pool.table())
         games = [Game(int(opponent), float(points)) for part in parts for opponent, points in part["games"]]
-        self.pool.record(games, {int(number) for part in parts for number in part["seated"]})
-        return self.item(parts)._replace(metrics=self.pool.metrics())
+        forgotten = self.pool.record(games, {int(number) for part in parts for number in part["seated"]})
+        item = self.item(parts)
+        left = [row(one, step + item.cost, None) for one in forgotten]
+        return item._replace(metrics=self.pool.metrics(), left=left)
 
     def state_dict(self) -> StateDict:
         return {"pool": self.pool.state_dict()}

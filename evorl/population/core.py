@@ -150,6 +150,9 @@ class PopulationLoop(ABC, Generic[Request]):
         """Return the best individuals of the present population as table rows."""
         return top_rows(self.evolver.population, self.space, self.objective_names, self.births)
 
+    def opponents(self) -> list[dict[str, Any]]:
+        return []
+
     # -------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> StateDict:

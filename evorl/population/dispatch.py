@@ -61,13 +61,20 @@ class Dispatcher(ABC):
 class WeightDispatcher(Dispatcher):
     """Sends individuals with their weights; ``centre`` rebuilds the weights of individuals saved as seeds."""
 
-    def __init__(self, group: Group, centre: Seeded | None, population: int) -> None:
-        self.group, self.centre, self.population = group, centre, population
+    def __init__(
+        self,
+        group: Group,
+        centre: Seeded | None,
+        population: int,
+        sent: Callable[[Individual], Individual] = lambda one: one,
+    ) -> None:
+        """``sent`` adds to an individual what its evaluation needs and no checkpoint holds twice."""
+        self.group, self.centre, self.population, self.sent = group, centre, population, sent
 
     def send(self, individuals: list[Individual]) -> Task:
         if self.centre is not None:
             individuals = [with_weights(self.centre, one, self.population) for one in individuals]
-        return Task(individuals, self.group.any("evaluate", pack(individuals)))
+        return Task(individuals, self.group.any("evaluate", pack([self.sent(one) for one in individuals])))
 
     def answers(self, task: Task) -> TaskResult:
         return TaskResult(*task.future.result())

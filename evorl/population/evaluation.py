@@ -28,12 +28,25 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
     if evolution.caps:
         _check_caps(experiment, evolution)
+    if evolution.opposes:
+        _check_opponents(experiment)
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if problem is not None and evolution.objectives not in (IndependentEvolution.objectives, problem.names):
         raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
         raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
+
+
+def _check_opponents(experiment: Experiment) -> None:
+    if isinstance(experiment.mdp, Problem):
+        raise BadRequest("a function is no game, so there are no opponents", "ec")
+    if experiment.rl.asynchronous:
+        raise BadRequest("opponents are chosen between two batches; add rl.asynchronous=false", "ec")
+    try:
+        experiment.mdp.all_sides()
+    except BadRequest as error:
+        raise error.under("ec") from None
 
 
 def _check_caps(experiment: Experiment, evolution: IndependentEvolution) -> None:

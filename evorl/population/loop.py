@@ -20,6 +20,7 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
+    Opposing,
     Seeding,
     genomes,
     pack,
@@ -76,7 +77,9 @@ class Population(PopulationLoop[Task]):
         self.tasks = -(-self.slots // plan.together)  # at once; the last may be short
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
-        self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan))
+        self.best_individual = BestIndividual(
+            Selection(experiment, evolution, self.plan, replays=not isinstance(self.evolver, Opposing))
+        )
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:
@@ -95,7 +98,8 @@ class Population(PopulationLoop[Task]):
         search = self.evolver if plays and isinstance(self.evolver, Seeding) else None
         if search is None or evolution.asynchronous or e.cluster.in_process:
             self.group = spawn(self.plan.make)
-            return WeightDispatcher(self.group, None if search is None else search.centre, evolution.population)
+            centre = None if search is None else search.centre
+            return WeightDispatcher(self.group, centre, evolution.population, self._with_opponents)
         search.whole = False
         make = partial(SeedFollower, self.plan.make, partial(evolution.centre, self.space, e.seed))
         # one member in each process, which keeps the parameters
@@ -160,13 +164,17 @@ class Population(PopulationLoop[Task]):
         self.steps += sum(evaluation.cost for evaluation in evaluations)
         self.evaluations += len(evaluations)
         self._count_failures([(evaluation, reason) for evaluation, reason, _ in answered])
-        self._update_best(evaluations)
+        if not isinstance(self.evolver, Opposing):
+            self._update_best(evaluations)
         rows = [
             population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)
-        return Progress(self._learn(evaluations, answer.seen) | self._metrics(), rows)
+        metrics = self._learn(evaluations, answer.seen)
+        if isinstance(self.evolver, Opposing):
+            self._follow_leader(self.evolver)
+        return Progress(metrics | self._metrics(), rows)
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver. New input statistics are shared from the next generation on."""
@@ -178,14 +186,30 @@ class Population(PopulationLoop[Task]):
         if self.evolver.generation > before:
             metrics |= self._diversity()
             self.shared = None if self.moments is None else self.moments.state_dict()
-        if self.evaluations >= self.evolution.population:
-            self.warm_start.release()
+        if self.evaluations >= self.evolution.population and not isinstance(self.evolver, Opposing):
+            self.warm_start.release()  # the first policies of a league go on playing
         return metrics
+
+    def _with_opponents(self, individual: Individual) -> Individual:
+        """Return an individual with the policies of its opponents, where it has some."""
+        if not isinstance(self.evolver, Opposing):
+            return individual
+        found = self.evolver.opponents(individual.id)
+        others = [self._with_memory(one.policy) for one in found if one.policy is not None]
+        opponents = {
+            "numbers": [one.number for one in found if one.policy is not None],
+            "chances": [one.chance for one in found if one.policy is not None],
+            "itself": sum(one.chance for one in found if one.policy is None),
+            "policies": pack(others),
+        }
+        return individual._replace(memory={**(individual.memory or {}), "opponents": opponents})
 
     # -------------------------------------------------------------- records
 
     def _value(self, evaluation: Evaluation) -> float:
         """Return the number that ranks individuals in output for people."""
+        if isinstance(self.evolver, Opposing):
+            return self.evolver.score(evaluation)
         fitness = evaluation.result.get("fitness") if self.ranks_by_fitness else None
         return evaluation.objectives[0] if fitness is None else mean(fitness)
 
@@ -198,6 +222,14 @@ class Population(PopulationLoop[Task]):
                 self.best_individual.add(Candidate(whole, value, self.steps))
             if np.isfinite(value):
                 self._note_fitness(value)
+        self._note_genes(before)
+
+    def _follow_leader(self, evolver: Opposing) -> None:
+        """Name the best one best, whose score changes with everybody's games."""
+        before, leader = self.leader, evolver.leader
+        if leader is not None:
+            self.best = (evolver.score(leader), self.steps)
+            self.best_individual.name(Candidate(leader, *self.best))
         self._note_genes(before)
 
     def _note_genes(self, before: Evaluation | None) -> None:

@@ -135,10 +135,14 @@ def halve(first: Sequence[Scores], episodes: int, replay: Replay) -> tuple[int, 
 class Selection:
     """How an experiment's best individual is selected."""
 
-    def __init__(self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan) -> None:
-        self.experiment, self.evolution, self.plan = experiment, evolution, plan
+    def __init__(
+        self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan, replays: bool = True
+    ) -> None:
+        """``replays``: whether episodes of the world say who is best."""
+        self.experiment, self.evolution, self.plan, self.replays = experiment, evolution, plan, replays
         self.episodes = experiment.eval.candidate_episodes or 2 * experiment.eval.episodes
-        self.candidates = 0 if plan.learner is None else candidates_within(experiment.eval.candidates, self.episodes)
+        wanted = experiment.eval.candidates if replays and plan.learner is not None else 0
+        self.candidates = candidates_within(wanted, self.episodes)
 
     def of(self, candidates: Sequence[Candidate]) -> Selected | None:
         """Select one of the candidates, which stand by first fitness; None if none of them can be replayed."""
@@ -210,6 +214,11 @@ class BestIndividual:
         if self.selected is None:
             self.named = self.candidates[0]
 
+    def name(self, one: Candidate) -> None:
+        """Name this one best, where nothing is replayed."""
+        self.named = one
+        self.candidates = [one]
+
     def select(self) -> None:
         """Name the best of the candidates by replays, unless they are those of the last selection."""
         ids = [one.id for one in self.candidates]
@@ -235,6 +244,7 @@ class BestIndividual:
         first, about = self.named.first, self.selected
         if about is None:
             by = "exact fitness" if self.selection.plan.learner is None else "first fitness"
+            by = by if self.selection.replays else "score in the league"
             return {"fitness": first, "selected_by": by}
         return {
             "fitness": about.mean, "selected_by": "held-out", "heldout": with_interval(about.heldout, about.episodes),

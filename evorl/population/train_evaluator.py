@@ -17,6 +17,9 @@ from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict
 from evorl.nets.flat import Layout
+from evorl.opponents.appointed import Appointed, Appointment
+from evorl.opponents.core import PastSelves
+from evorl.opponents.sampler import OpposedLockstep
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
@@ -29,6 +32,8 @@ from evorl.util.errors import BadRequest
 from evorl.util.types import with_whole_rows
 
 Array = NDArray[Any]
+ACTING = ("moments",)
+"""Parts of a learner's state that its policy needs to act, beside its weights."""
 
 
 def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
@@ -79,22 +84,26 @@ class TrainEvaluator:
         return [self._live(one) for one in individuals]
 
     def _live(self, one: Individual) -> IndividualResult:
+        one, against = _split_opponents(one)
+        opponents = None if against is None else PastSelves(latest=against["itself"])
         try:
             own = with_values(self.experiment, self.space.values(one.genes))
             own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
-            run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
+            seed = seeds.key(own.seed, "life", one.id) >> 33
+            run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=opponents))
         except BadRequest as error:
             if not self.space.genes:  # without genes, every individual would fail
                 raise
             return failed_result(self.evolution, str(error))
         try:
-            return self._trained(run, one)
+            pool = None if opponents is None or against is None else _appointed(run, opponents, against)
+            return self._trained(run, one, pool)
         except NotFinite as error:
             return failed_result(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
         finally:
             run.close()
 
-    def _trained(self, run: Run, one: Individual) -> IndividualResult:
+    def _trained(self, run: Run, one: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution
         layout = _layout(run.learner)
         run.steps = began = one.memory["steps"] if one.memory else 0  # a child's schedules continue its parent's
@@ -107,11 +116,39 @@ class TrainEvaluator:
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
         answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
+        memory: StateDict = {"steps": run.steps, "learner": kept}
+        if pool is not None:
+            opponents, points = np.array(pool.games, np.float64).reshape(-1, 2).T
+            memory["games"] = {"opponents": opponents.astype(np.int64), "points": points.copy()}
+            memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
         return answer._replace(
-            cost=answer.cost + run.steps - began,
-            weights=layout.flatten(state["policy"]).numpy(),
-            memory={"steps": run.steps, "learner": kept},
+            cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory
         )
+
+
+def _split_opponents(one: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
+    """An individual without its opponents, and these (`evorl.population.loop`); None where it has none."""
+    if "opponents" not in (one.memory or {}):
+        return one, None
+    memory = dict(one.memory or {})
+    opponents = memory.pop("opponents")
+    return one._replace(memory=memory or None), opponents
+
+
+def _appointed(run: Run, config: PastSelves, against: Mapping[str, Any]) -> Appointed:
+    """Let an individual play these opponents, and return their pool."""
+    learner = run.learner
+    fresh, layout = learner.state_dict(), _layout(learner)
+    others = []
+    policies = unpack(against["policies"])
+    for number, chance, policy in zip(against["numbers"], against["chances"], policies, strict=True):
+        known = (policy.memory or {}).get("learner", {})
+        learner.load_policy({**fresh, **known, "policy": layout.unflatten(torch.tensor(policy.weights))})
+        others.append(Appointment(number, chance, [x.detach().cpu().clone() for x in learner.weights()]))
+    learner.load_state_dict(fresh)
+    assert isinstance(run.source, OpposedLockstep)
+    run.source.pool = pool = Appointed(config, others)
+    return pool
 
 
 def _layout(learner: Learner) -> Layout:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from evorl.ec.core import IndependentEvolution
 from evorl.ec.shared_critic import SharedCriticEvolution
 from evorl.mdp.problem import Problem
+from evorl.opponents.sampler import RunPolicy
 from evorl.population.critic_loop import CriticPopulation
 from evorl.population.journal import IndividualEntry, JobEntry, read_journal
 from evorl.population.loop import Population
@@ -23,11 +25,16 @@ UNUSED = (
 """Keys of an off-policy learner that do not count where individuals share a critic."""
 
 
-def new_work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
+def new_work(
+    experiment: Experiment,
+    init: Start | None = None,
+    replay: Path | str | None = None,
+    others: Sequence[RunPolicy] = (),
+) -> Work:
     """Build the work of an experiment.
 
-    ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. Raises
-    `BadRequest`.
+    ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. ``others``
+    are the runs in the pool of opponents. Raises `BadRequest`.
     """
     if experiment.ec is not None and experiment.rl.learners > 1:
         raise BadRequest("individuals train side by side in the cluster's workers, with rl.learners=1", "rl.learners")
@@ -42,7 +49,7 @@ def new_work(experiment: Experiment, init: Start | None = None, replay: Path | s
     if isinstance(experiment.ec, IndependentEvolution):
         order = [] if replay is None else read_journal(Path(replay), IndividualEntry, "replay")
         return Population(experiment, experiment.ec, order, init)
-    return new_run(experiment, init)
+    return new_run(experiment, init, others)
 
 
 def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:

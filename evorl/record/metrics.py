@@ -116,12 +116,18 @@ METRICS: dict[str, Metric] = {
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),
     # Opponents.
-    "opponents/size": Metric("snapshots", "snapshots in the pool of opponents"),
+    "opponents/size": Metric("opponents", "opponents in the pool"),
     "opponents/score": Metric(
-        "fraction", "share of the last games that the learner wins, a draw counting half, mean over the snapshots met"
+        "fraction", "share of the last games that the learner wins, a draw counting half, mean over the opponents met"
     ),
-    "opponents/score_worst": Metric("fraction", "the same against the snapshot that is hardest to beat"),
+    "opponents/score_worst": Metric("fraction", "the same against the opponent that is hardest to beat"),
     "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
+    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play"),
+    "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run"),
+    "league/score": Metric(
+        "fraction", "league: share of the games that its best agent wins, a draw counting half, mean over the snapshots"
+    ),
+    "league/score_worst": Metric("fraction", "league: the same against the snapshot that is hardest to beat"),
     # Populations.
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),

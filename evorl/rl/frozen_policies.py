@@ -15,8 +15,11 @@ from torch.func import vmap
 from evorl.nets.capture import TraceCache
 from evorl.nets.distributions import sample, to_world
 from evorl.nets.policy import Output, Policy
-from evorl.rl.core import Decision
+from evorl.rl.core import Decision, Hyper
 from evorl.rl.network_learner import NetworkLearner
+
+OF_ACTING = ("exploration", "dueling", "noisy", "distribution", "atoms", "support")
+"""Keys of some algorithms that decide how their policies act."""
 
 
 class FrozenPolicies:
@@ -94,6 +97,12 @@ class FrozenPolicies:
         out = self.learner.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
         assert out.carry is not None
         return out.raw[0], _or_nothing(out.log_std, theta), out.carry
+
+
+def form_of(hyper: Hyper) -> str:
+    """What the algorithms of policies of one world must have in common, so that these decide in one pass."""
+    own = {name: getattr(hyper, name, None) for name in OF_ACTING}
+    return repr([type(hyper), hyper.net, hyper.normalize_inputs, own])
 
 
 def _or_nothing(x: Tensor | None, theta: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ class SourceItem(NamedTuple):
     cost: int  # environment steps, of dropped fragments too
     episodes: list[Episode]  # episodes that ended
     metrics: Metrics
+    left: Sequence[dict[str, Any]] = ()  # rows of opponents.jsonl: opponents that play no more
 
 
 class Source(Protocol):

@@ -10,7 +10,7 @@ from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution
 from evorl.mdp.core import World
-from evorl.opponents.core import Opponents, PastSelves
+from evorl.opponents.core import Opponents, Pooled
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
@@ -81,7 +81,7 @@ class Experiment:
             return
         if self.ec is not None:
             raise BadRequest("opponents are those of one learner so far, with ec=none", "opponents")
-        if isinstance(self.opponents, PastSelves) and self.rl.asynchronous:
+        if isinstance(self.opponents, Pooled) and self.rl.asynchronous:
             raise BadRequest("opponents are chosen between two batches; add rl.asynchronous=false", "opponents")
 
     @property
@@ -90,14 +90,17 @@ class Experiment:
         if self.opponents is None:
             return self.mdp
         try:
-            return self.mdp.all_sides()
+            world = self.mdp.all_sides()
         except BadRequest as error:
             raise error.under("opponents") from None
+        if isinstance(self.opponents, Pooled):
+            _check_sides(self.opponents, world, type(self.mdp).__name__)
+        return world
 
     @property
     def learning_sides(self) -> int:
         """Sides of a game whose decisions a training run learns from."""
-        return 1 if isinstance(self.opponents, PastSelves) else self.training_world.sides
+        return 1 if isinstance(self.opponents, Pooled) else self.training_world.sides
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
@@ -122,3 +125,11 @@ class Experiment:
         kinds = {kind for made in (self.mdp, self.rl, self.ec) for kind in type(made).__mro__}
         roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.mdp.imports()}
         return tuple(sorted(root for root in roots if root not in ("evorl", *sys.stdlib_module_names)))
+
+
+def _check_sides(opponents: Pooled, world: World, name: str) -> None:
+    """Raise `BadRequest` for opponents that the games of all sides of a world do not have."""
+    if opponents.rule and not world.takes_rule_action:
+        raise BadRequest(f"{name} has no rule player that joins games of all sides", "opponents.rule")
+    if wrong := [side for side in opponents.sides or () if side >= world.sides]:
+        raise BadRequest(f"{name} has the sides 0 to {world.sides - 1}, not {wrong[0]}", "opponents.sides")

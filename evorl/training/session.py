@@ -17,7 +17,7 @@ import msgspec
 
 from evorl.cluster.core import Stopped, stop_requested, stoppable
 from evorl.record import checkpoint, state_tree
-from evorl.record.core import Recorder, recorder_state
+from evorl.record.core import Recorder, RowFile, recorder_state
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
 from evorl.rl.evaluation import in_whole_games, progress_shown
@@ -48,6 +48,8 @@ class Progress(NamedTuple):
     """Rows of population.jsonl."""
     jobs: Sequence[dict[str, Any]] = ()
     """Rows of jobs.jsonl."""
+    opponents: Sequence[dict[str, Any]] = ()
+    """Rows of opponents.jsonl: opponents that play no more."""
 
 
 class Work(Protocol):
@@ -81,6 +83,10 @@ class Work(Protocol):
 
     def top_individuals(self) -> list[dict[str, Any]]:
         """Return the best individuals as table rows; empty for one learner."""
+        ...
+
+    def opponents(self) -> list[dict[str, Any]]:
+        """Return the present rows of opponents.jsonl; empty without a pool of opponents."""
         ...
 
     def fitness(self, evaluated: Metrics | None) -> float | None:
@@ -235,15 +241,14 @@ class Session:
         """Run one iteration, then evaluate and save if due. Saves and raises `Interrupted` after a signal."""
         before = self.run.steps
         try:
-            metrics, evaluated, jobs = self.run.iterate()
+            progress = self.run.iterate()
         except Stopped:
             self._interrupt(caught)
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
-            self._write(metrics)
-        if evaluated:
-            self.recorder.write_rows("population.jsonl", evaluated)
-        if jobs:
-            self.recorder.write_rows("jobs.jsonl", jobs)
+            self._write(progress.metrics)
+        self._write_rows("population.jsonl", progress.evaluated)
+        self._write_rows("jobs.jsonl", progress.jobs)
+        self._write_rows("opponents.jsonl", progress.opponents)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:
@@ -300,6 +305,11 @@ class Session:
         self.evaluation_due = False
         self.last_evaluation = (self.run.steps, metrics)
         self._write(self.last_evaluation[1])
+        self._write_rows("opponents.jsonl", self.run.opponents())
+
+    def _write_rows(self, name: RowFile, rows: Sequence[dict[str, Any]]) -> None:
+        if rows:  # the first ones create the file
+            self.recorder.write_rows(name, rows)
 
     def _write(self, metrics: Metrics) -> None:
         self.recorder.write(self.run.steps, metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,9 +19,9 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.nets.compiled import require_compiler
-from evorl.opponents.core import PastSelves
-from evorl.opponents.pool import Pool
-from evorl.opponents.sampler import OpposedLockstep, OpposedSampler
+from evorl.opponents.core import Pooled
+from evorl.opponents.pool import Opponent, Pool
+from evorl.opponents.sampler import OpposedLockstep, OpposedSampler, RunPolicy, as_opponents, forms
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
 from evorl.rl.data_parallel import Leader, Parallel
@@ -41,7 +41,8 @@ class Run:
 
     due = ended = False
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, others: Sequence[RunPolicy] = ()) -> None:
+        """``others``: the runs in the pool of opponents. Raises `BadRequest`."""
         hyper = experiment.rl
         self.experiment = experiment
         self.steps = 0  # environment steps
@@ -52,6 +53,7 @@ class Run:
         self.window_size = max(WINDOW - WINDOW % sides, sides)
         self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
+        self._left: list[dict[str, Any]] = []  # rows of opponents.jsonl of this iteration
         where = device(experiment.device)
         devices = learner_devices(where, hyper.learners)
         if hyper.compile:
@@ -59,7 +61,8 @@ class Run:
         # members in other processes act on the CPU; workers are forked before this process has threads
         here = where if experiment.cluster.in_process else torch.device("cpu")
         opponents, world = experiment.opponents, experiment.training_world
-        kind = partial(OpposedSampler, opponents) if isinstance(opponents, PastSelves) else Sampler
+        found = forms(hyper, others)
+        kind = partial(OpposedSampler, opponents, found.further) if isinstance(opponents, Pooled) else Sampler
         member = partial(kind, world, hyper, experiment.seed, here)
         self.spec = spec(world)
         make = partial(hyper.learner, self.spec, experiment.seed)
@@ -76,24 +79,29 @@ class Run:
             self.learner = make(devices[0])
             if self.leader is not None:
                 self.leader.lead(cast(Parallel, self.learner))
-            self.source = self._source()
+            self.source = self._source(as_opponents(others, found.of_others))
         except BaseException:
             self.close()
             raise
 
-    def _source(self) -> Source:
+    def _source(self, others: Sequence[Opponent]) -> Source:
         hyper, opponents = self.experiment.rl, self.experiment.opponents
-        if isinstance(opponents, PastSelves):
-            return OpposedLockstep(self.group, hyper.storage(self.spec, hyper.members * hyper.slots), Pool(opponents))
+        if isinstance(opponents, Pooled):
+            storage = hyper.storage(self.spec, hyper.members * hyper.slots)
+            return OpposedLockstep(self.group, storage, Pool(opponents, others))
         return source(self.group, hyper, self.spec)
 
     def top_individuals(self) -> list[dict[str, Any]]:
         return []
 
+    def opponents(self) -> list[dict[str, Any]]:
+        return self.source.pool.rows(self.steps) if isinstance(self.source, OpposedLockstep) else []
+
     def iterate(self) -> Progress:
         """Collect batches and learn from them, for `Hyper.rounds` times. Raises `NotFinite`, which names the step."""
         began, clock = self.steps, Clock()
         statistics: dict[str, list[Tensor]] = {}
+        self._left = []
         try:
             for _ in range(self.experiment.rl.rounds):
                 metrics = self._collect_and_learn(clock, statistics)
@@ -111,7 +119,7 @@ class Run:
             "speed/steps_per_second": (self.steps - began) / sum(clock.laps.values()),
             **clock.laps,
         }
-        return Progress(metrics)
+        return Progress(metrics, opponents=self._left)
 
     def _collect_and_learn(self, clock: Clock, statistics: dict[str, list[Tensor]]) -> Metrics:
         """Collect one batch and learn from it; add the statistics of the gradient steps."""
@@ -123,6 +131,7 @@ class Run:
         self.iteration += 1
         self.updates += learned.steps
         self._remember(taken.episodes)
+        self._left += taken.left
         for name, numbers in learned.statistics.items():
             statistics.setdefault(name, []).extend(numbers)
         return {**learned.metrics, **taken.metrics}
@@ -248,9 +257,9 @@ class Start:
             raise error if error.key else error.under("init") from None
 
 
-def new_run(experiment: Experiment, init: Start | None = None) -> Run:
+def new_run(experiment: Experiment, init: Start | None = None, others: Sequence[RunPolicy] = ()) -> Run:
     """Make a new run, from another run's policy if ``init`` is given. Raises `BadRequest` if that does not fit."""
-    run = Run(experiment)
+    run = Run(experiment, others)
     try:
         experiment.rl.check_memory(run.spec, experiment.budget.steps or experiment.mdp.budget)
         if init is not None:

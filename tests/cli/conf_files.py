@@ -8,11 +8,12 @@ from evorl.cli import config, overrides
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
 NEEDED = {
-    "mdp/gymnasium": ["mdp.id=CartPole-v1"],
-    "mdp/openspiel": ["mdp.game=kuhn_poker"],
-    "mdp/pettingzoo": ["mdp.id=mpe2.simple_spread_v3"],
+    ("mdp", "gymnasium"): ["mdp.id=CartPole-v1"],
+    ("mdp", "openspiel"): ["mdp.game=kuhn_poker"],
+    ("mdp", "pettingzoo"): ["mdp.id=mpe2.simple_spread_v3"],
+    ("opponents", "runs"): ["opponents.runs=[RUN_DIR]"],
 }
-"""Words for keys without a default."""
+"""Words without which a file is refused."""
 
 
 def name(path: Path) -> str:
@@ -31,5 +32,5 @@ def words_of(path: Path) -> list[str]:
     if group == overrides.TUNED:  # a pair of world and algorithm takes its file by itself
         world, _, algorithm = choice.rpartition("_")
         return [f"mdp={world}", f"rl={algorithm}"]
-    needed = NEEDED.get(name(path), [])
+    needed = NEEDED.get((group, choice), [])
     return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}", *needed] if group else []

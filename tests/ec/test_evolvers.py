@@ -23,6 +23,7 @@ from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
+from evorl.ec.league import League
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
 from evorl.ec.nsga3 import NSGA3
@@ -81,6 +82,12 @@ CASES = {
         bounded=True,
     ),
     "pbt-none": Case(PBT(population=4, exploit="none", asynchronous=False), (MIXED, ONLY_GENES), bounded=True),
+    "league": Case(
+        League(population=6, train_steps=10, snapshot=20, longest=30, capacity=5, opponents=2),
+        (MIXED, ONLY_GENES),
+        smallest=4,
+        bounded=True,
+    ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
     "nsga2": Case(NSGA2(population=6)),
     "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),

@@ -26,6 +26,7 @@ WORDS = {
     "cem": ("mdp=cartpole", "ec=cem", "ec.population=24", "ec.together=4", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
+    "league": (*CASES["league"][:-1], "checkpoint.every=4000", "budget.steps=20000"),
 }
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=5")
 
@@ -78,7 +79,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("case", ["es-normal", "rounds"])
+@pytest.mark.parametrize("case", ["es-normal", "rounds", "league"])
 def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
@@ -111,7 +112,8 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.fault
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    words = (*WORDS[case][:-1], f"budget.steps={400_000 if case in ('front', 'rounds') else 1_000_000}")
+    steps = {"front": 400_000, "rounds": 400_000, "league": 80_000}.get(case, 1_000_000)
+    words = (*WORDS[case][:-1], f"budget.steps={steps}")
     sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)

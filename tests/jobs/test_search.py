@@ -168,6 +168,10 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             [LR, "hydra.sweeper.evolver=aes_rl"],
             "hydra.sweeper.evolver: its individuals share a critic, which jobs cannot; choose another, such as pbt",
         ),
+        (
+            [LR, "hydra.sweeper.evolver=league"],
+            "hydra.sweeper.evolver: its individuals play each other, which jobs cannot; choose another",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

@@ -7,6 +7,7 @@ import pytest
 
 from evorl.mdp import check
 from evorl.mdp.core import World
+from evorl.mdp.decision_arrays import rule_actions
 from evorl.mdp.duel import Duel
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.pong import Pong
@@ -46,6 +47,31 @@ def test_the_games_are_those_of_the_world(name: str) -> None:
     sides = np.array([world.players(int(Episodes(3, "games")(game, 0))) for game in range(8)])
     part = first_states(world, 8 * world.sides).reshape(8, world.sides, -1)
     assert np.array_equal(part, np.take_along_axis(whole, sides[:, :, None], 1))
+
+
+def seen_of_side(world: World, side: int, decisions: int) -> list[list[tuple[list[float], list[float]]]]:
+    """States and rewards of that side in each game, while the rule player decides for the other one."""
+    arena, sides = world.arena(4 * world.sides, Episodes(3, "rule")), world.sides
+    own, seen = side if sides == 2 else 0, [[] for _ in range(4)]
+    while min(map(len, seen)) < decisions:
+        now = arena.recv()
+        mine = now.slots % sides == own
+        for slot in now.slots[mine].tolist():
+            seen[slot // sides].append((now.inputs[0][slot].tolist(), now.reward[slot].tolist()))
+        actions = rule_actions(arena.spec, len(now.slots))
+        actions[mine] = 1
+        arena.send(now.slots, actions)
+    arena.close()
+    return [game[:decisions] for game in seen]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("name", ["pong", "pong with a delay", "duel"])
+def test_the_rule_player_decides_for_a_side_that_leaves_it_to_it(name: str, side: int) -> None:
+    """Such games are those against the rule player, bit for bit."""
+    world = WORLDS[name]
+    assert world.takes_rule_action and world.all_sides().takes_rule_action
+    assert seen_of_side(world.all_sides(), side, 300) == seen_of_side(world.one_side(side), side, 300)
 
 
 def test_what_a_world_says_of_its_games_stays() -> None:

@@ -21,10 +21,11 @@ from evorl.mdp.pong import Pong
 from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
 from evorl.opponents.arena import NOBODY, RESULT, OpponentArena
-from evorl.opponents.pool import LATEST, Table
+from evorl.opponents.deciders import Deciders
+from evorl.opponents.pool import LATEST, OWN, RULE, RUNS, Table
 from evorl.rl.actor import Player
+from evorl.rl.core import Episode
 from evorl.rl.evaluation import EvaluationNoise, play_slots
-from evorl.rl.frozen_policies import FrozenPolicies
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
 
@@ -103,15 +104,25 @@ def policy(world: World, seed: int, **keys: Any) -> Any:
 def table_of(world: World, chances: Sequence[float], **keys: Any) -> Table:
     """Snapshots with numbers 10, 11, ... whose weights are of seeds of their own."""
     weights = [policy(world, 10 + number, **keys).weights() for number in range(len(chances) - 1)]
-    return Table(10 + np.arange(len(weights)), np.array(chances), weights)
+    return Table(10 + np.arange(len(weights)), np.array(chances), weights, np.full(len(weights), OWN))
+
+
+def mixed_table(world: World, chances: Sequence[float], forms: Sequence[Any]) -> Table:
+    """A snapshot with the number 10, the rule player, and policies of other forms."""
+    numbers = np.array([10, RULE, *(RUNS - n for n in range(len(forms)))])
+    weights = [policy(world, 10).weights(), [], *(one.weights() for one in forms)]
+    return Table(numbers, np.array(chances), weights, np.array([OWN, OWN, *range(1, 1 + len(forms))]))
 
 
 def against(
-    world: World, games: int, episodes: Episodes, table: Table, deterministic: bool = True, **keys: Any
-) -> OpponentArena:
+    world: World, games: int, episodes: Episodes, table: Table, deterministic: bool = True,
+    sides: Sequence[int] | None = None, forms: Sequence[Any] = (), **keys: Any,
+) -> OpponentArena:  # fmt: skip
+    """``forms``: policies of further forms."""
     learner = policy(world, 1, **keys)
-    frozen = FrozenPolicies(learner, games * (world.sides - 1))
-    arena = OpponentArena(world.arena(games * world.sides, episodes), episodes, frozen, deterministic, "noise", 7)
+    deciders = Deciders([learner, *forms], games * (world.sides - 1))
+    whole = world.arena(games * world.sides, episodes)
+    arena = OpponentArena(whole, episodes, deciders, deterministic, "noise", 7, sides=sides)
     arena.use(table, learner.weights(), 0)
     return arena
 
@@ -159,6 +170,58 @@ def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
         arena.close()
 
 
+def played(arena: Arena, world: World, number: int) -> list[list[Episode]]:
+    """The first episodes of each game, of which the learner's are deterministic."""
+    found = play_slots(arena, policy(world, 1), EvaluationNoise(arena, 0, deterministic=True), [number] * arena.slots)
+    arena.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["pong", "duel"])
+def test_against_the_rule_player_it_plays_the_games_of_one_side(name: str) -> None:
+    world, games, episodes = WORLDS[name], 4, Episodes(6, "rule")
+    table = Table(np.array([RULE]), np.array([0.0, 1.0]), [[]], np.array([OWN]))
+    mine = played(against(world, games, episodes, table), world, 4)
+    wanted = [played(world.one_side(side).arena(games, episodes), world, 4) for side in range(2)]
+    for game in range(games):
+        for n in range(4):
+            assert mine[game][n].results.pop(RESULT) == RULE
+            assert mine[game][n] == wanted[(game + n) % 2][game][n]
+
+
+@pytest.mark.parametrize("name", ["pong", "duel"])
+def test_a_game_does_not_depend_on_who_plays_the_others(name: str) -> None:
+    """Policies of several forms and the rule player side by side: each game is that of its own opponent alone."""
+    world, games, episodes = WORLDS[name], 8, Episodes(7, "mixed")
+    forms = [policy(world, 20, net=Net(hidden=(4, 4))), policy(world, 21, net=Net(hidden=(4,), lstm=3))]
+
+    def episodes_against(chances: Sequence[float]) -> list[list[Episode]]:
+        return played(against(world, games, episodes, mixed_table(world, chances, forms), forms=forms), world, 3)
+
+    mixed = episodes_against((0.2, 0.2, 0.2, 0.2, 0.2))
+    numbers = (LATEST, 10, RULE, RUNS, RUNS - 1)
+    alone = {number: episodes_against(np.eye(5)[place].tolist()) for place, number in enumerate(numbers)}
+    assert {episode.results[RESULT] for game in mixed for episode in game} == {*numbers}
+    for game in range(games):
+        for n in range(3):
+            assert mixed[game][n] == alone[int(mixed[game][n].results[RESULT])][game][n]
+
+
+def test_opponents_come_by_turns_against_every_side() -> None:
+    forms = [policy(PONG, 20, net=Net(hidden=(4,)))]
+    table = mixed_table(PONG, (0.0, 0.4, 0.3, 0.3), forms)._replace(cycle=True)
+    order = [10, RULE, RUNS]
+    for game, met in enumerate(played(against(PONG, 3, Episodes(3, "turns"), table, forms=forms), PONG, 7)):
+        assert [episode.results[RESULT] for episode in met] == [order[(game + n // 2) % 3] for n in range(7)]
+
+
+def test_the_learner_plays_the_sides_that_it_is_to() -> None:
+    episodes, table = Episodes(8, "sides"), mixed_table(PONG, (0.0, 0.0, 1.0), [])
+    mine = played(against(PONG, 3, episodes, table, sides=(1,)), PONG, 3)
+    right = played(PONG.one_side(1).arena(3, episodes), PONG, 3)
+    assert [[one.rewards for one in game] for game in mine] == [[one.rewards for one in game] for game in right]
+
+
 def opponents_met(table: Table, games: int, decisions: int, world: World = PONG) -> list[list[int]]:
     """The opponents of the successive episodes of each game."""
     arena = against(world, games, Episodes(3, "met"), table)
@@ -193,13 +256,13 @@ def test_who_plays_goes_on_with_its_weights_when_the_table_changes() -> None:
     """A snapshot that has left plays its games to their ends; the latest policy is the newest at once."""
     arena = against(PONG, 8, Episodes(4, "change"), table_of(PONG, (0.5, 0.5)))
     arena.recv()
-    frozen, before = arena._policies, arena.opponent.copy()
+    frozen, before = arena._deciders.forms[OWN], arena.opponent.copy()
     assert {LATEST, 10} == {*before.tolist()}
     arena.send(np.arange(8), np.ones((8, 1), np.int64))
     held = frozen.weights[0].clone()
     newer = policy(PONG, 77).weights()
     known = [policy(PONG, 78).weights(), table_of(PONG, (0, 1)).weights[0]]
-    arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known), newer, 1)
+    arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known, np.zeros(2, np.int64)), newer, 1)
     arena.recv()
     arena.send(np.arange(8), np.ones((8, 1), np.int64))
     assert arena.opponent.tolist() == before.tolist()
@@ -218,7 +281,7 @@ def test_a_state_of_another_number_of_games_is_refused() -> None:
 
 def test_nobody_is_an_opponent_before_a_table_is_there() -> None:
     learner = policy(PONG, 1)
-    arena = OpponentArena(PONG.arena(8, Episodes(0, "x")), Episodes(0, "x"), FrozenPolicies(learner, 4), False, "noise")
+    arena = OpponentArena(PONG.arena(8, Episodes(0, "x")), Episodes(0, "x"), Deciders([learner], 4), False, "noise")
     assert arena.opponent.tolist() == [NOBODY] * 4
 
 

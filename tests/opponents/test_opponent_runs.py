@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import re
+from functools import cache
 from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 from harness import QUICK, WORLDS, fingerprint, go
@@ -20,18 +26,47 @@ CASES = {
     "dqn": (*PONG, *POOL, "rl=dqn", "~rl.minibatch", "~rl.passes"),
     "deterministic": (*PONG, *POOL, "opponents.deterministic=true", "rl.normalize_inputs=true"),
     "several members": (*PONG, *POOL, "rl.members=2"),
+    "rule player": (*PONG, "opponents=rule"),
+    "rule player and runs": (*DUEL, *POOL, "opponents.rule=true", "opponents.runs=[OTHERS/small,OTHERS/memory@best]"),
+    "in a cycle": (*PONG, "opponents=runs", "opponents.runs=[OTHERS/other]", "opponents.choice=cycle"),
 }
+OTHERS = {
+    "small": (*DUEL, "rl.net.hidden=[4]"),
+    "memory": (*DUEL, "rl.net.lstm=4", "rl.normalize_inputs=true"),
+    "other": (*PONG, "rl.net.hidden=[4]"),
+}
+"""Runs whose policies are in pools."""
 QUICK_DQN = tuple(word for word in QUICK if not word.startswith(("rl.minibatch", "rl.passes", "rl.horizon")))
+
+
+@cache
+def others() -> Path:
+    """A folder of the runs in pools, which are made once."""
+    place = Path(mkdtemp())
+    for name, words in OTHERS.items():
+        assert go(*QUICK, *words, "budget.steps=500", f"hydra.run.dir={place / name}") == 0
+    atexit.register(rmtree, place)
+    return place
+
+
+def with_place(text: str) -> str:
+    return text.replace("OTHERS", str(others())) if "OTHERS" in text else text
 
 
 def run(directory: Path, case: str, steps: int, *words: str) -> Path:
     quick = (*QUICK_DQN, "rl.warm_up=64") if case == "dqn" else QUICK
-    own = [word for word in CASES[case] if not word.startswith("~")]
+    own = [with_place(word) for word in CASES[case] if not word.startswith("~")]
     assert go(*quick, *own, f"budget.steps={steps}", f"hydra.run.dir={directory}", *words) == 0
     return directory
 
 
-@pytest.mark.slow_cases(but=("pong", "duel"))
+def table(directory: Path, aside: int = -1) -> list[dict[str, Any]]:
+    """The rows of opponents.jsonl but those of a stop."""
+    rows = map(json.loads, (directory / "opponents.jsonl").read_text().splitlines())
+    return [row for row in rows if not (row["step"] == aside and row["present"])]
+
+
+@pytest.mark.slow_cases(but=("pong", "rule player and runs"))
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: Path) -> None:
     steps = 4000 if case == "dqn" else 2000
@@ -40,17 +75,45 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: P
     stop = checkpoint.steps(part)[-1]  # where it was evaluated, as the other was not
     assert go(f"resume={part}", f"budget.steps={2 * steps}") == 0
     assert fingerprint(whole, aside=[stop]) == fingerprint(part, aside=[stop])
+    assert table(whole, aside=stop) == table(part, aside=stop)
     pool = checkpoint.run_state(whole)[1]["source"]["pool"]
-    assert len(pool["snapshots"]) == 2 or case == "promoted"
-    assert pool["next"] > 2 or case == "promoted"
+    few = case in ("promoted", "rule player", "in a cycle")
+    assert (len(pool["snapshots"]) == 2 and pool["next"] > 2) or few
 
 
-@pytest.mark.slow_cases("recurrent", "several members")
-@pytest.mark.parametrize("case", ["pong", "recurrent", "several members"])
+@pytest.mark.slow_cases("recurrent", "several members", "in a cycle")
+@pytest.mark.parametrize("case", ["pong", "recurrent", "several members", "rule player and runs", "in a cycle"])
 def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     here = run(tmp_path / "here", case, 3000)
     there = run(tmp_path / "there", case, 3000, "cluster=processes", "cluster.workers=2")
-    assert fingerprint(here) == fingerprint(there)
+    assert fingerprint(here) == fingerprint(there) and table(here) == table(there)
+
+
+def test_policies_of_runs_stay_as_they_were(tmp_path: Path) -> None:
+    """A run that goes on, or is no more, changes nothing for the runs that have its policy in their pools."""
+    runs = tmp_path / "runs"
+    assert go(*QUICK, *PONG, "budget.steps=500", f"hydra.run.dir={runs / 'other'}") == 0
+    own = (*QUICK, *PONG, "opponents=runs", f"opponents.runs=[{runs / 'other'}]", "budget.steps=1000")
+    for name in ("whole", "part"):
+        assert go(*own, f"hydra.run.dir={tmp_path / name}") == 0
+    stop = checkpoint.steps(tmp_path / "part")[-1]
+    assert go(f"resume={tmp_path / 'whole'}", "budget.steps=2000") == 0
+    rmtree(runs)
+    assert go(f"resume={tmp_path / 'part'}", "budget.steps=2000") == 0
+    assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "part")
+    assert {row["step"] for row in table(tmp_path / "part")} > {stop}
+
+
+def test_the_table_says_who_was_met_and_who_has_left(tmp_path: Path) -> None:
+    rows = table(run(tmp_path / "run", "rule player and runs", 3000))
+    assert {"rule", "small", "memory@best", "latest", "snapshot 0"} <= {row["opponent"] for row in rows}
+    for row in rows:
+        assert row["games"] == row["wins"] + row["draws"] + row["losses"]
+        assert 0 <= row["low"] <= row["score"] <= row["high"] <= 1 and row["born"] <= max(row["step"], 1000)
+    last = [row for row in rows if row["step"] == rows[-1]["step"] and row["present"]]
+    assert sum(row["chance"] for row in last) == pytest.approx(1)
+    left = {row["opponent"] for row in rows if not row["present"]}
+    assert "snapshot 0" in left and not left & {row["opponent"] for row in last}
 
 
 def test_the_numbers_of_opponents_are_in_the_metrics(tmp_path: Path) -> None:
@@ -79,17 +142,66 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
         (["opponents.capacty=3"], "evorl: opponents.capacty: unknown key; did you mean opponents.capacity?"),
         (
             ["opponents.choice=hrd"],
-            "evorl: opponents.choice: expected one of even, hard, newest, uniform, got 'hrd'; did you mean hard?",
+            "evorl: opponents.choice: expected one of cycle, even, hard, newest, uniform, weights, got 'hrd'",
         ),
         (
             ["opponents=none", "opponents.latest=1"],
             "evorl: opponents.latest: unknown key of opponents=none; it belongs to opponents=past, opponents=pfsp",
         ),
         (["opponents=pats"], "evorl: opponents: no choice 'pats'; did you mean past?"),
+        (["opponents=runs"], "evorl: opponents.runs: nobody is in the pool; name other runs: opponents.runs=[RUN_DIR,"),
+        (["opponents.runs=[nowhere]"], "evorl: opponents.runs: "),
+        (
+            ["opponents.runs=[OTHERS/other]", "mdp=duel"],
+            "evorl: opponents.runs: OTHERS/other plays Pong, this run Duel",
+        ),
+        (["opponents.runs=[OTHERS/other@7]"], "evorl: opponents.runs: OTHERS/other@7: '7' is none of latest, best, "),
+        (["opponents.runs=[OTHERS/other,OTHERS/other]"], "evorl: opponents.runs: OTHERS/other is named twice"),
+        (["opponents.runs=[OTHERS]"], "evorl: opponents.runs: OTHERS: "),
+        (["opponents.sides=[2]"], "evorl: opponents.sides: Pong has the sides 0 to 1, not 2"),
+        (["opponents.sides=[0,0]"], "evorl: opponents.sides: expected one side or more, each once, got [0, 0]"),
+        (["opponents.sides=[]"], "evorl: opponents.sides: expected one side or more, each once, got []"),
+        (["opponents.choice=newest", "opponents.rule=true"], "evorl: opponents.choice: newest never chooses a rule"),
+        (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: nobody in the pool has"),
     ],
 )
 def test_what_is_refused(words: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert go("opponents=past", *words, f"hydra.run.dir={tmp_path / 'run'}") == 2
+    if any("OTHERS" in word for word in words):
+        words, text = [with_place(word) for word in words], with_place(text)
+        capsys.readouterr()  # what the training of the others says
+    assert go("opponents=past", *words, "budget.steps=500", f"hydra.run.dir={tmp_path / 'run'}") == 2
     said = capsys.readouterr().err
     assert said.startswith(text) and said.count("\n") == 1, said
+    assert not (tmp_path / "run").exists()
+
+
+def hostile(place: Path, damage: str) -> None:
+    """A run that somebody else has damaged or laid out as a trap."""
+    copytree(others() / "other", place)
+    match damage:
+        case "foreign class":
+            config = place / ".hydra" / "config.yaml"
+            config.write_text(config.read_text().replace("evorl.rl.ppo.PPO", "os.system.Popen"))
+        case "bits":
+            for step in checkpoint.steps(place):
+                largest = max((place / "checkpoints" / str(step)).iterdir(), key=lambda one: one.stat().st_size)
+                data = bytearray(largest.read_bytes())
+                data[len(data) // 2] ^= 255
+                largest.write_bytes(data)
+        case "link":
+            rmtree(place / "checkpoints")
+            (place / "checkpoints").symlink_to(others() / "other" / "checkpoints")
+        case "other network":
+            config = place / ".hydra" / "config.yaml"
+            config.write_text(re.sub(r"(hidden:\n\s+- )4", r"\g<1>5", config.read_text()))
+
+
+@pytest.mark.parametrize("damage", ["foreign class", "bits", "link", "other network"])
+def test_a_hostile_run_is_refused(damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile(tmp_path / "other", damage)
+    capsys.readouterr()
+    words = ("opponents=runs", f"opponents.runs=[{tmp_path / 'other'}]", f"hydra.run.dir={tmp_path / 'run'}")
+    assert go(*QUICK, *PONG, *words, "budget.steps=500") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("evorl: opponents.runs: ") and said.count("\n") == 1, said
     assert not (tmp_path / "run").exists()

@@ -73,6 +73,10 @@ class Duel(BattleWorld):
     def one_side(self, side: int) -> Duel:
         return replace(self, side="archer" if side == ARCHER else "knight")
 
+    @property
+    def takes_rule_action(self) -> bool:
+        return True
+
     def players(self, seed: int) -> tuple[int, ...]:
         match self.side:
             case "knight":
@@ -92,10 +96,9 @@ class DuelBattle:
     """One fight. Time passes when both sides have acted; a background task plays each side not in ``players``."""
 
     def __init__(self, fight: Fight, players: Sequence[int], seed: int) -> None:
-        self.fight = fight
+        self.fight, self._seed = fight, seed
         self.controllers: Sequence[Controller] = [_Side(self, player) for player in players]
         self._rule_sides = [side for side in (KNIGHT, ARCHER) if side not in players]
-        self._seed = seed
         self._ticks = Ticks()
         self._waiting: dict[int, asyncio.Future[None]] = {}  # busy sides, and the futures that end their waiting
         self._commands: dict[int, Command] = {}  # given since time last advanced
@@ -137,9 +140,13 @@ class DuelBattle:
                     freed.set_result(None)
 
     async def _rule_player(self, side: int) -> None:
-        draw = generator("duel", self._seed, "rule", side)
+        draw = self.rule_noise(side)
         while not self.fight.over:
             await self.act(side, *rule_command(self.fight, side, draw))
+
+    def rule_noise(self, side: int) -> np.random.Generator:
+        """What the rule player of a side draws from."""
+        return generator("duel", self._seed, "rule", side)
 
 
 class _Side:
@@ -148,6 +155,7 @@ class _Side:
     def __init__(self, battle: DuelBattle, side: int) -> None:
         self._battle = battle
         self._side = side
+        self._rule_noise = battle.rule_noise(side)
         self._tick = 0
         self._lead = 0.0
 
@@ -159,7 +167,10 @@ class _Side:
     async def __call__(self, action: Array) -> Step:
         skill, direction = action.tolist()
         fight = self._battle.fight
-        await self._battle.act(self._side, skill, heading(fight, self._side, direction))
+        if skill < 0:  # the rule player decides
+            await self._battle.act(self._side, *rule_command(fight, self._side, self._rule_noise))
+        else:
+            await self._battle.act(self._side, skill, heading(fight, self._side, direction))
         lead, cost = self._damage_lead(), fight.tick - self._tick
         reward = np.array([lead - self._lead, self._outcome()], np.float32)
         self._lead, self._tick = lead, fight.tick

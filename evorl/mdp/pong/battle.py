@@ -14,6 +14,8 @@ from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import Match, Opponent
 from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Rules
 
+RULE = -1  # the action that leaves a move to the rule player, in games with two players
+
 
 class PongBattle:
     """One episode. When the last controlled side has acted, the game advances and both sides continue.
@@ -50,7 +52,7 @@ class PongBattle:
             raise RuntimeError(
                 f"player {player} cannot act now: the battle is not entered, is over, or has acted already"
             )
-        if action not in (UP, STAY, DOWN):
+        if action not in (UP, STAY, DOWN) and not (action == RULE and len(self.controllers) == 2):
             raise ValueError(f"Pong has the actions {UP}, {STAY} and {DOWN}, not {action}")
         self._actions[player] = action
         steps = self._steps

@@ -86,9 +86,17 @@ class Match:
         elif self.opponent == "random":
             random_moves(self.rules, self.games, self._moves)
         self._flat_moves[self.players.own] = self._speeds[actions]
+        if self.opponent == "self" and (left := actions < 0).any():
+            self._leave_to_rule(self.players.own[left])
         outcome = advance(self.rules, self.games, self._moves)
         self.players.record_step(self.games, actions)
         return outcome
+
+    def _leave_to_rule(self, sides: Array) -> None:
+        """Let the rule player move these sides, as indices of [2, G]."""
+        moves = np.zeros_like(self._moves)
+        rule_moves(self.rules, self.games, moves)
+        self._flat_moves[sides] = moves.reshape(-1)[sides]
 
     def results(self, players: Array) -> list[dict[str, float]]:
         """Return the players' results so far."""

@@ -67,6 +67,10 @@ class Pong(Rules, BattleWorld):
     def one_side(self, side: int) -> Pong:
         return replace(self, opponent="rule", side="right" if side else "left")
 
+    @property
+    def takes_rule_action(self) -> bool:
+        return True
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
         if self.opponent == "self" and slots % 2:

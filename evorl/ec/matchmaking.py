@@ -1,0 +1,157 @@
+"""Who plays whom in a league, by the roles of AlphaStar: main agents, main exploiters and league exploiters.
+
+Vinyals et al. 2019, Grandmaster level in StarCraft II using multi-agent reinforcement learning, Methods, and the
+pseudocode that goes with it. A score is the share of games that the first player wins, a draw counting one half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ops.matchmaking import Weighting, pfsp
+
+Role = Literal["main", "main exploiter", "league exploiter"]
+Mixture = dict[int, float]
+"""The probability of each opponent, by its number."""
+UNPLAYED = 0.5
+"""Score of a pair before its first game."""
+
+
+class Player(NamedTuple):
+    """An agent, which learns, or a snapshot of it, which does not."""
+
+    number: int
+    role: Role
+    """Its agent's, for a snapshot."""
+    policy: int
+    """The number of the policy that it plays with."""
+    agent: int | None = None
+    """The agent that a snapshot was taken of; None for an agent."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of a main agent's games; the rest are against all snapshots."""
+
+    itself: float  # against main agents
+    forgotten: float  # against snapshots that an agent should beat and does not
+
+
+TOO_STRONG = {"main": 0.3, "main exploiter": 0.1}
+"""Scores against a main agent below which an agent plays the snapshots of it instead."""
+EXPLOITED, FORGOTTEN = 0.3, 0.7
+"""Worst scores below which a main agent plays snapshots of main exploiters, and those of main agents, once more."""
+
+
+def matches(own: Player, players: Sequence[Player], score: Callable[[Player], float], shares: Shares) -> Mixture:
+    """Return the probability of each opponent of an agent; it may be among them itself (self-play).
+
+    ``score`` is the agent's against a player.
+    """
+    past = [one for one in players if one.agent is not None]
+    if own.role == "league exploiter":
+        return weighted(past, score, "capped")
+    mains = [one for one in players if one.agent is None and one.role == "main"]
+    mixture: Mixture = defaultdict(float)
+    if own.role == "main":
+        _add(mixture, weighted(past, score, "hard"), 1 - shares.itself - shares.forgotten)
+    for main in mains:
+        fresh = _main_or_its_past(main, past, score, TOO_STRONG[own.role])
+        if own.role == "main exploiter":
+            _add(mixture, fresh, 1 / len(mains))
+            continue
+        _add(mixture, fresh, shares.itself / len(mains))
+        _add(mixture, _lost_ground(main, past, score) or fresh, shares.forgotten / len(mains))
+    return {number: chance for number, chance in mixture.items() if chance > 0}
+
+
+def _main_or_its_past(main: Player, past: Sequence[Player], score: Callable[[Player], float], least: float) -> Mixture:
+    """A main agent, or snapshots of it as a curriculum where it is too strong."""
+    own = [one for one in past if one.agent == main.number]
+    return {main.number: 1.0} if score(main) > least or not own else weighted(own, score, "even")
+
+
+def _lost_ground(main: Player, past: Sequence[Player], score: Callable[[Player], float]) -> Mixture:
+    """Snapshots of main exploiters that beat an agent, else snapshots of a main agent that it has forgotten to beat."""
+    exploiters = [one for one in past if one.role == "main exploiter"]
+    if exploiters and min(map(score, exploiters)) < EXPLOITED:
+        return weighted(exploiters, score, "hard")
+    older = without_easing_end([one for one in past if one.agent == main.number], score)
+    if older and min(map(score, older)) < FORGOTTEN:
+        return weighted(older, score, "hard")
+    return {}
+
+
+def without_easing_end(snapshots: Sequence[Player], score: Callable[[Player], float]) -> Sequence[Player]:
+    """Leave out the newest snapshots, as long as each is harder than the one before: that they are hard is no loss of
+    what was learned before."""
+    for last in range(len(snapshots) - 1, 0, -1):
+        if score(snapshots[last - 1]) < score(snapshots[last]):
+            return snapshots[: last + 1]
+    return []
+
+
+def weighted(players: Sequence[Player], score: Callable[[Player], float], weighting: Weighting) -> Mixture:
+    """Prioritised fictitious self-play among these players."""
+    if not players:
+        return {}
+    chances = pfsp(np.array([score(one) for one in players]), weighting)
+    return {one.number: float(chance) for one, chance in zip(players, chances, strict=True)}
+
+
+def _add(mixture: Mixture, part: Mixture, share: float) -> None:
+    for number, chance in part.items():
+        mixture[number] += share * chance
+
+
+def bounded(mixture: Mixture, most: int, draw: float) -> Mixture:
+    """Return a mixture of at most ``most`` opponents, whose mean over ``draw``, uniform in [0, 1), is this one.
+
+    Systematic resampling: so many evenly spaced points, shifted by the draw, fall on the opponents laid end to end.
+    """
+    if len(mixture) <= most:
+        return mixture
+    numbers, chances = [*mixture], np.array([*mixture.values()])
+    ends: NDArray[np.float64] = np.cumsum(chances) / chances.sum()
+    points = (np.arange(most) + draw) / most
+    hit = Counter(numbers[min(int(place), len(numbers) - 1)] for place in np.searchsorted(ends, points, "right"))
+    return {number: times / most for number, times in hit.items()}
+
+
+class Payoffs:
+    """Wins, draws and losses of every pair; old games fade."""
+
+    def __init__(self, decay: float) -> None:
+        """``decay``: what a game keeps of its weight with each further game of the pair (Methods: 0.99)."""
+        self.decay = decay
+        self._counts: dict[tuple[int, int], list[float]] = {}
+
+    def record(self, a: int, b: int, points: float) -> None:
+        """Count a game: 1 point of a for a win, 1/2 for a draw, 0 for a defeat."""
+        place = 0 if points > 0.5 else 1 if points == 0.5 else 2
+        for pair, where in (((a, b), place), ((b, a), 2 - place)):
+            counts = [self.decay * x for x in self._counts.get(pair, (0.0, 0.0, 0.0))]
+            counts[where] += 1
+            self._counts[pair] = counts
+
+    def score(self, a: int, b: int) -> float:
+        """The share of games that a wins against b, a draw counting one half."""
+        wins, draws, losses = self._counts.get((a, b), (0.0, 0.0, 0.0))
+        games = wins + draws + losses
+        return (wins + draws / 2) / games if games else UNPLAYED
+
+    def forget(self, player: int) -> None:
+        """Forget the games of a player."""
+        self._counts = {pair: counts for pair, counts in self._counts.items() if player not in pair}
+
+    def state_dict(self) -> dict[str, list[list[float]]]:
+        return {"pairs": [[*pair, *counts] for pair, counts in self._counts.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[Sequence[float]]]) -> None:
+        self._counts = {(int(a), int(b)): [float(x) for x in counts] for a, b, *counts in state["pairs"]}

@@ -1,0 +1,194 @@
+"""Policies of run directories as players of a game: in payoff matrices, and in the pool of a learner's opponents.
+
+A word names them: RUN_DIR is the latest checkpoint, others are RUN_DIR@best, RUN_DIR@STEP and RUN_DIR@all (each that
+the run keeps). RUN_DIR may be a pattern of the shell. Run directories are read as data.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from evorl.cli import config
+from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.record import checkpoint, latest
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest, wrong_data
+
+if TYPE_CHECKING:
+    from evorl.mdp.core import Spec, World
+    from evorl.opponents.sampler import RunPolicy
+    from evorl.rl.network_learner import NetworkLearner
+    from evorl.training.experiment import Experiment
+
+EVERY = "all"
+"""RUN_DIR@all: each checkpoint that the run keeps."""
+KEY = "opponents.runs"
+KEPT = ".hydra/opponents.json"
+"""File of a run directory: the algorithms of other runs, from which the forms of their policies follow."""
+
+
+class Place(NamedTuple):
+    """A checkpoint of a run."""
+
+    directory: str
+    which: str
+
+    def __str__(self) -> str:
+        return self.directory if self.which == "latest" else f"{self.directory}@{self.which}"
+
+
+class LoadedPolicy(NamedTuple):
+    """The policy of a checkpoint."""
+
+    checkpoint: Path
+    step: int
+    learner: NetworkLearner[Any]
+
+
+# ------------------------------------------------------------------ what a word means
+
+
+def split(word: str, key: str) -> Place:
+    """The directory and the checkpoint of a word. Raises `BadRequest` at ``key``."""
+    directory, at, which = word.rpartition("@")
+    if not at or os.path.isdir(word):
+        directory, which = word, "latest"
+    return Place(latest.named(directory, key).rstrip("/") or "/", which)
+
+
+def places(word: str, key: str) -> list[Place]:
+    """The checkpoints that a word means. Raises `BadRequest` at ``key``."""
+    directory, which = split(word, key)
+    found = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
+    if not found:
+        raise BadRequest(f"{word}: no such run directory", key)
+    if which != EVERY:
+        return [Place(one, which) for one in found]
+    return [Place(one, str(step)) for one in found for step in checkpoint.steps(Path(one))]
+
+
+def all_places(words: Sequence[str], key: str) -> list[Place]:
+    """The checkpoints that the words mean, each once. Raises `BadRequest` at ``key``."""
+    found = [place for word in words for place in places(word, key)]
+    if twice := next((one for one in found if found.count(one) > 1), None):
+        raise BadRequest(f"{twice} is named twice", key)
+    return found
+
+
+def names(found: Sequence[Place]) -> list[str]:
+    """A name for each place: the last parts of its path, as many as tell all directories apart."""
+    paths = {one.directory: Path(one.directory).absolute().parts for one in found}
+    most = max(map(len, paths.values()), default=0)
+    length = next(
+        n for n in range(1, most + 2) if len({parts[-n:] for parts in paths.values()}) == len(paths) or n == most
+    )
+    return [str(Place("/".join(paths[one.directory][-length:]), one.which)) for one in found]
+
+
+# ------------------------------------------------------------------ their policies
+
+
+@contextmanager
+def _told(place: Place, key: str) -> Iterator[None]:
+    """Tell at ``key`` what is wrong with a run."""
+    try:
+        yield
+    except BadRequest as error:
+        raise BadRequest(f"{place}: {error.args[0]}", key) from None
+
+
+def experiment_at(place: Place, trust: Sequence[str], key: str) -> Experiment:
+    """The experiment of a run. Raises `BadRequest` at ``key``."""
+    try:
+        return config.experiment_of_run(Path(place.directory), trust)
+    except BadRequest as error:
+        raise BadRequest(f"{place}: {error}", key) from None
+
+
+def check_world(place: Place, theirs: World, ours: World, game: Spec, who: str, key: str) -> None:
+    """Raise `BadRequest` at ``key`` unless a run plays the same game as ``who``, whose world is ``ours``."""
+    from evorl.training.train import spec
+
+    if type(theirs) is not type(ours):
+        raise BadRequest(f"{place} plays {type(theirs).__name__}, {who} {type(ours).__name__}", key)
+    with _told(place, key):
+        if spec(theirs.all_sides()) != game:
+            raise BadRequest(f"its world has other observations, actions or rewards than {who}'s")
+
+
+def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
+    """The policy of a run's checkpoint. Raises `BadRequest` at ``key``."""
+    import torch
+
+    with _told(place, key):
+        path, run = checkpoint_of(Path(place.directory), place.which)
+        state = saved_policy(experiment, path, run, None).policy
+        if state is None:
+            raise BadRequest(f"{path} holds no policy")
+        learner = learner_of(experiment, state, torch.device("cpu"), path)
+    return LoadedPolicy(path, int(run["steps"]), cast("NetworkLearner[Any]", learner))
+
+
+# ------------------------------------------------------------------ in the pool of a learner
+
+
+def absolute(words: Sequence[str]) -> list[str]:
+    """The words with absolute paths: a resume may begin in another working directory."""
+    found = [split(word, KEY) for word in words]
+    return [str(place._replace(directory=os.path.abspath(place.directory))) for place in found]
+
+
+def others_of(experiment: Experiment) -> list[RunPolicy]:
+    """The other runs in the pool of a new run, whose policies are still to be read. Raises `BadRequest`."""
+    from evorl.opponents.core import Pooled
+    from evorl.opponents.sampler import RunPolicy
+    from evorl.training.train import spec
+
+    ours = experiment.opponents
+    if not isinstance(ours, Pooled) or not ours.runs:
+        return []
+    found, game, others = all_places(ours.runs, KEY), spec(experiment.training_world), []
+    for place, name in zip(found, names(found), strict=True):
+        theirs = experiment_at(place, experiment.packages, KEY)
+        check_world(place, theirs.mdp, experiment.mdp, game, "this run", KEY)
+        rl = config.read_run_config(Path(place.directory), KEY)["rl"]
+        others.append(RunPolicy(name, theirs.rl, rl, partial(_read, place, theirs)))
+    return others
+
+
+def _read(place: Place, experiment: Experiment) -> tuple[int, list[Any]]:
+    """Environment steps and weights of a policy."""
+    policy = policy_at(place, experiment, KEY)
+    return policy.step, policy.learner.weights()
+
+
+def keep(directory: Path, others: Sequence[RunPolicy]) -> None:
+    """Write the forms of other runs' policies into a run directory, so that the run goes on without those runs."""
+    if others:
+        run_directory.write_json(directory, KEPT, [{"name": one.name, "rl": one.config} for one in others])
+
+
+def kept(directory: Path, experiment: Experiment) -> list[RunPolicy]:
+    """The other runs in the pool of a run that has a checkpoint, which holds their policies. Raises `BadRequest`."""
+    from evorl.opponents.core import Pooled
+    from evorl.opponents.sampler import RunPolicy
+    from evorl.rl.core import Hyper
+
+    if not isinstance(experiment.opponents, Pooled) or not experiment.opponents.runs:
+        return []
+    path = directory / KEPT
+    try:
+        with wrong_data(lambda why: BadRequest(f"{path} is damaged: {why}", "resume")):
+            others = []
+            for one in run_directory.read_json(directory, KEPT):
+                hyper = config.group_object(one["rl"], Hyper, "rl", experiment.packages)
+                others.append(RunPolicy(str(one["name"]), hyper, one["rl"]))
+            return others
+    except OSError as error:
+        raise BadRequest(f"cannot read {path}: {error.strerror}", "resume") from None
