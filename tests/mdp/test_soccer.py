@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from evorl.mdp.conformance import check
 from evorl.mdp.core import Array, Box, MultiDiscrete
+from evorl.mdp.decision_arrays import rule_actions
 from evorl.mdp.soccer import Soccer
 from evorl.mdp.soccer.arena import Body, SoccerArena
 from evorl.mdp.soccer.parameters import Rewards, Rules
@@ -414,6 +415,21 @@ def test_an_episode_is_the_same_wherever_it_is_played() -> None:
         actions = np.random.default_rng(step).integers(0, 4, (9, 4))
         few.send(a.slots, actions[:1])
         many.send(b.slots, actions)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_team_is_left_to_the_rule_players_by_their_action(continuous: bool) -> None:
+    """Game by game as if the world played it."""
+    one = Soccer(side="left", seconds=5, continuous=continuous).arena(3, Episodes(2))
+    both = Soccer(opponent="self", seconds=5, continuous=continuous).arena(6, Episodes(2))
+    assert isinstance(one, SoccerArena)
+    pairs = np.repeat(rule_actions(one.spec, 3), 2, 0)
+    for step in range(70):
+        a, b = one.recv(), both.recv()
+        assert a.inputs[0].tobytes() == b.inputs[0][::2].tobytes(), step
+        pairs[::2] = random_actions(one, step)
+        one.send(a.slots, pairs[::2])
+        both.send(b.slots, pairs)
 
 
 def test_rewards_are_potentials_and_sum_to_zero() -> None:

@@ -90,6 +90,10 @@ class Soccer(Rules, World):
         opponent = "middle" if self.opponent == "self" else self.opponent
         return replace(self, opponent=opponent, side="right" if side else "left")
 
+    @property
+    def takes_rule_action(self) -> bool:
+        return True
+
     def players(self, seed: int) -> tuple[int, ...]:
         if self.opponent == "self":
             return tuple(range(self.sides))
