@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from evorl.mdp.action_log import copied
 from evorl.mdp.core import Array, WorldError
-from evorl.mdp.gymnasium.action_log import copied
 from evorl.mdp.restarts import PAUSES_S
 from evorl.util import command
 from evorl.util.errors import BadRequest

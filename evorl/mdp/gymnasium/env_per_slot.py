@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from evorl.mdp.action_log import ActionLog, copied
 from evorl.mdp.core import Array, WorldError, heads
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.forms import Form, Mismatch, Resolution
 from evorl.mdp.gymnasium import spaces
-from evorl.mdp.gymnasium.action_log import ActionLog, copied
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.masks import LegalMasks
 from evorl.mdp.restarts import Restarts

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from evorl.mdp.action_log import copied
 from evorl.mdp.core import WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import snapshot
-from evorl.mdp.gymnasium.action_log import copied
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 
 Make = Callable[[int], VectorEnv[Any, Any, Any]]

@@ -20,11 +20,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from evorl.mdp.action_log import ActionLog
 from evorl.mdp.core import Action, Array, Box, Decisions, EpisodeEndHook, Spec, StepsTogether, WorldError, heads
 from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.mdp.forms import Form, Mismatch
 from evorl.mdp.gymnasium import snapshot, spaces
-from evorl.mdp.gymnasium.action_log import ActionLog
 from evorl.mdp.gymnasium.camera import Camera, can_render, rendered
 from evorl.mdp.gymnasium.masks import RowMasks
 from evorl.util.errors import BadRequest

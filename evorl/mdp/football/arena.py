@@ -1,0 +1,116 @@
+"""B games of football in lockstep, each in a thread of its own. See `evorl.mdp.football.games` for what a game is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evorl.mdp.action_log import ActionLog
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook
+from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.football.games import SlotGames
+from evorl.util.seed import Episodes
+from evorl.util.types import StateDict
+
+if TYPE_CHECKING:
+    from evorl.mdp.football.world import Football
+
+COLOURS = np.array([(64, 110, 222), (226, 86, 70), (250, 250, 246), (250, 204, 62)], np.uint8)
+GRASS = (64, 122, 70)
+ZOOM = 5
+
+
+class FootballArena(EpisodeEndHook):
+    """A saved game goes on by playing its actions again. Results: goals, goals of the other team, their difference as
+    ``score`` and ``return``, ``win``, and the ``length``."""
+
+    sides = 1
+
+    def __init__(self, world: Football, slots: int, episodes: Episodes) -> None:
+        self.world, self.slots, self.spec = world, slots, world.spec
+        self._games = [SlotGames(world.scenario, slot, episodes) for slot in range(slots)]
+        self._decisions = empty_decisions(self.spec, slots)
+        self._decisions.slots = np.arange(slots)
+        self._seen = self._decisions.inputs[0]
+        self._log = ActionLog(self.spec.action, slots)
+        self._episode, self._lengths = np.zeros((2, slots), np.int64)
+        for slot, games in enumerate(self._games):
+            self._seen[slot] = games.begin(0)
+
+    def recv(self) -> Decisions:
+        return self._decisions
+
+    def send(self, slots: Array, actions: Array) -> None:
+        """Advance every game by one step. Raises ValueError unless ``slots`` is all slots."""
+        if len(slots) != self.slots:
+            raise ValueError(f"games of football advance together: {self.slots} slots, got actions for {len(slots)}")
+        now = self._decisions
+        now.results, now.cost = [], self.slots
+        self._log.append(actions)
+        for games, action in zip(self._games, actions[:, 0].tolist(), strict=True):
+            games.send(action)
+        ended, limit = dict[int, dict[str, float]](), self.world.longest_episode
+        self._lengths += 1
+        for slot, games in enumerate(self._games):
+            self._seen[slot], outcome = games.recv()
+            cut = not outcome.over and (outcome.late or self._lengths[slot] >= limit)
+            now.reward[slot, 0] = outcome.reward
+            now.terminated[slot], now.truncated[slot] = outcome.over, cut
+            if outcome.over or cut:
+                ended[slot] = result(*outcome.score, length=int(self._lengths[slot]))
+        if ended:
+            self._end(ended)
+
+    def _end(self, ended: dict[int, dict[str, float]]) -> None:
+        self._notify_episode_end()
+        now, slots = self._decisions, [*ended]
+        now.final[0][slots] = self._seen[slots]
+        now.results = [*ended.items()]
+        self._episode[slots] += 1
+        self._lengths[slots] = 0
+        self._log.begin(slots)
+        for slot in slots:
+            self._seen[slot] = self._games[slot].begin(int(self._episode[slot]))
+
+    def render(self, slot: int = 0) -> Array:
+        """The field from above, uint8 [360, 480, 3]: left team blue, right team red, ball white, own player yellow."""
+        image = np.empty((*self._seen.shape[2:], 3), np.uint8)
+        image[:] = GRASS
+        for layer, colour in zip(self._seen[slot][[0, 1, 3, 2]], COLOURS[[0, 1, 3, 2]], strict=True):
+            image[layer > 0] = colour
+        return image.repeat(ZOOM, 0).repeat(ZOOM, 1)
+
+    def state_dict(self) -> StateDict:
+        return {"episode": self._episode.copy(), "log": self._log.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Raises ValueError for a state of another number of slots."""
+        if len(state["episode"]) != self.slots:
+            raise ValueError(f"the state is of {len(state['episode'])} slots, this arena has {self.slots}")
+        self._episode[:] = state["episode"]
+        self._log.load_state_dict(state["log"])
+        for slot, games in enumerate(self._games):
+            self._seen[slot] = games.begin(int(self._episode[slot]))
+            actions = self._log.of(slot)
+            self._lengths[slot] = len(actions)
+            for action in actions[:, 0].tolist():
+                games.send(action)
+                self._seen[slot], _ = games.recv()
+        now = self._decisions
+        now.reward[:], now.results, now.cost = 0, [], 0
+        now.terminated[:] = now.truncated[:] = False
+
+    def close(self) -> None:
+        for games in self._games:
+            games.close()
+
+
+def result(own: int, other: int, length: int) -> dict[str, float]:
+    """The results of a game with this score."""
+    lead = own - other
+    return {
+        "return": float(lead), "score": float(lead), "goals": float(own), "goals_against": float(other),
+        "win": 0.5 + 0.5 * ((lead > 0) - (lead < 0)), "fitness": 0.5 + 0.5 * ((lead > 0) - (lead < 0)),
+        "length": float(length),
+    }  # fmt: skip

@@ -1,0 +1,94 @@
+"""Google Research Football in EnvPool's engine: exact games, and what the arena promises."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from evorl.mdp.core import Array
+from evorl.mdp.football import Football
+from evorl.mdp.football.arena import FootballArena, result
+from evorl.mdp.football.world import SCENARIOS
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes, Shifted
+
+needs_engine = pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra football")
+
+
+def arena(slots: int = 2, episodes: Episodes | None = None, **keys: object) -> FootballArena:
+    return FootballArena(Football(**keys), slots, episodes or Episodes(0))  # type: ignore[arg-type]
+
+
+def step(games: FootballArena, number: int) -> Array:
+    """Actions that are a function of slot and step; the pictures after them."""
+    slots = games.recv().slots
+    games.send(slots, np.array([[(7 * number + slot) % 19] for slot in range(len(slots))]))
+    return games.recv().inputs[0].copy()
+
+
+@needs_engine
+def test_a_saved_game_goes_on_bit_for_bit() -> None:
+    one = arena(time_limit=25)
+    for number in range(60):  # the third game
+        step(one, number)
+    two = arena(time_limit=25)
+    two.load_state_dict(one.state_dict())
+    try:
+        assert (one.recv().inputs[0] == two.recv().inputs[0]).all()
+        for number in range(60, 100):
+            assert (step(one, number) == step(two, number)).all(), number
+            assert one.recv().results == two.recv().results
+    finally:
+        one.close()
+        two.close()
+
+
+@needs_engine
+def test_an_evaluation_game_is_given_by_its_key() -> None:
+    """So that a film shows the game that was evaluated."""
+    evaluation = arena(1, Episodes(3, "evaluate", evaluation=True), time_limit=10)
+    film = arena(1, Shifted(3, "evaluate", evaluation=True, first_episode=2), time_limit=10)
+    try:
+        for number in range(20):
+            step(evaluation, number)
+        assert (evaluation.recv().inputs[0] == film.recv().inputs[0]).all()
+        assert (step(evaluation, 20) == step(film, 20)).all()
+    finally:
+        evaluation.close()
+        film.close()
+
+
+@needs_engine
+def test_a_game_that_lasts_is_truncated_with_its_last_picture() -> None:
+    games = arena(2, time_limit=5)
+    try:
+        for number in range(4):
+            before = step(games, number)
+        assert before.any()
+        step(games, 4)
+        now = games.recv()
+        assert now.truncated.all() and not now.terminated.any() and now.final[0].any()
+        assert {slot for slot, _ in now.results} == {0, 1} and now.results[0][1]["length"] == 5
+        image = games.render()
+        assert image.shape == (360, 480, 3) and len(np.unique(image.reshape(-1, 3), axis=0)) >= 3  # grass, ball and player
+    finally:
+        games.close()
+
+
+def test_results() -> None:
+    assert result(2, 1, 30)["win"] == 1 and result(1, 1, 30)["win"] == 0.5 and result(0, 1, 30)["score"] == -1
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(BadRequest, match="did you mean academy_corner"):
+        Football(scenario="academy_korner")
+    assert Football(time_limit=10).longest_episode == 10 and Football().capped(900).longest_episode == 400
+    assert len(SCENARIOS) == 18
+
+
+def test_a_missing_engine_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.football.world.find_spec", lambda name: None)
+    with pytest.raises(BadRequest, match=r"pip install 'evorl-suite\[football\]'"):
+        Football().ready()
