@@ -31,14 +31,19 @@ from evorl.util.seed import Episodes, generator
 CONF = Path(__file__).parents[2] / "conf" / "mdp"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml"))
 
+NEEDED = {
+    "gymnasium": {"id": "CartPole-v1"}, "openspiel": {"game": "leduc_poker"},
+    "pettingzoo": {"id": "mpe2.simple_spread_v3"},
+}  # fmt: skip
+"""What a file leaves to its user."""
+
 
 def world_of(file: str) -> World:
     """The world that a file of conf/mdp describes, with what it inherits."""
     data: dict[str, Any] = yaml.safe_load((CONF / f"{file}.yaml").read_text())
     for parent in [name for name in data.pop("defaults", []) if name != "_self_"]:
         data = {**yaml.safe_load((CONF / f"{parent}.yaml").read_text()), **data}
-    if file == "gymnasium":  # which needs an id
-        data["id"] = "CartPole-v1"
+    data |= NEEDED.get(file, {})
     module, _, name = data.pop("_target_").rpartition(".")
     from evorl.util.typed import typed
 
@@ -49,7 +54,7 @@ def world_of(file: str) -> World:
 def test_every_world_of_evorl_conforms(file: str) -> None:
     world = world_of(file)
     world.ready()
-    evorl.mdp.check(world, slots=2, decisions=20)
+    evorl.mdp.check(world, slots=2 * world.sides, decisions=20)
 
 
 @pytest.mark.parametrize(
