@@ -253,7 +253,8 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
     mine = f"{group}={keys.choices.get(group)}"
     if homes := [*_choices_with(keys.hydra, group, name)]:
         return f" of {mine}; it belongs to {', '.join(homes)}"
-    if hint := below(key, value, lambda there: lookup(keys.config, there) is not None):
+    misspelt = key != ".".join(parts) and any(one_edit(parts[-1], other) for other in names)  # mdp.yeward.gamma
+    if not misspelt and (hint := below(key, value, lambda there: lookup(keys.config, there) is not None)):
         return hint
     others = {there for choice in options(keys.hydra, group) for there in _keys_of(keys.hydra, group, choice)}
     like = [word for word in [str(renamed(name)).removeprefix(f"{group}.")] if word in others]
