@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec
 from evorl.mdp.decision_arrays import empty_decisions
+from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
+
+Side = Literal["random", "left", "right"]
 
 
 class TeamGames(EpisodeEndHook):
@@ -139,3 +143,11 @@ class TeamGames(EpisodeEndHook):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def learner_teams(keys: Array, side: Side, both: bool, draw: int) -> Array:
+    """The learner's team in the episodes with these keys, int64 [G]: drawn for each by draw number ``draw`` if ``side``
+    is random; 0 where it plays both."""
+    if side == "random" and not both:
+        return (seeds.uniform(keys, draw) >= 0.5).astype(np.int64)
+    return np.full(len(keys), int(side == "right"), np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from evorl.util.seed import Episodes, Shifted
 needs_engine = pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra football")
 
 
-def arena(slots: int = 2, episodes: Episodes | None = None, **keys: object) -> FootballArena:
-    return FootballArena(Football(**keys), slots, episodes or Episodes(0))  # type: ignore[arg-type]
+def arena(slots: int = 2, episodes: Episodes | None = None, **keys: Any) -> FootballArena:
+    return FootballArena(Football(**keys), slots, episodes or Episodes(0))
 
 
 def step(games: FootballArena, number: int) -> Array:
@@ -72,7 +73,9 @@ def test_a_game_that_lasts_is_truncated_with_its_last_picture() -> None:
         assert now.truncated.all() and not now.terminated.any() and now.final[0].any()
         assert {slot for slot, _ in now.results} == {0, 1} and now.results[0][1]["length"] == 5
         image = games.render()
-        assert image.shape == (360, 480, 3) and len(np.unique(image.reshape(-1, 3), axis=0)) >= 3  # grass, ball and player
+        assert (
+            image.shape == (360, 480, 3) and len(np.unique(image.reshape(-1, 3), axis=0)) >= 3
+        )  # grass, ball and player
     finally:
         games.close()
 

@@ -275,7 +275,7 @@ def test_what_is_refused(words: list[str], text: str, tmp_path: Path, capfd: pyt
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evorl.mdp.openspiel.library.find_spec", lambda name: None)
+    monkeypatch.setattr("evorl.mdp.openspiel.loading.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"kuhn_poker needs more than is installed: .* -e '\.\[openspiel\]'"):
         KUHN.ready()
 

@@ -436,9 +436,10 @@ def test_rewards_are_potentials_and_sum_to_zero() -> None:
     """The progress of an episode without discount is minus its first potential, which is 0 at a kick-off."""
     world = Soccer(seconds=6, opponent="self", reward=Rewards(goal=1, possession=1, progress=1, gamma=1))
     arena = world.arena(8, Episodes(1))
+    assert isinstance(arena, SoccerArena)
     total = np.zeros((8, 3))
     for step in range(world.steps):
-        arena.send(arena.recv().slots, random_actions(arena, step))  # type: ignore[arg-type]
+        arena.send(arena.recv().slots, random_actions(arena, step))
         total += arena.recv().reward
     assert arena.recv().terminated.all()
     assert np.allclose(total[0::2], -total[1::2], atol=1e-5)

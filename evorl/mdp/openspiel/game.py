@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evorl.mdp.core import Array, State
-from evorl.mdp.openspiel.library import Loaded, Tensor
+from evorl.mdp.openspiel.loading import Loaded, Tensor
 from evorl.util.seed import generator
 
 

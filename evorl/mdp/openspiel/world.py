@@ -10,7 +10,7 @@ import numpy as np
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.mdp.openspiel.game import SpielGame
-from evorl.mdp.openspiel.library import Loaded, Parameter, Tensor, load
+from evorl.mdp.openspiel.loading import Loaded, Parameter, Tensor, load
 from evorl.mdp.turns import RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest
 from evorl.util.seed import uniform

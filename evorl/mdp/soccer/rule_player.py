@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.soccer.parameters import Rules
-from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, formation
+from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, formation, length
 from evorl.util import seed as seeds
 
 Strength = Literal["weak", "middle", "strong"]
@@ -63,10 +63,10 @@ class RulePlayers:
         xp, r, skill = self._xp, self.rules, self.skill
         ball, velocity = games.ball[:, :, None], games.ball_velocity[:, :, None]
         gap = ball - games.at
-        far = _length(xp, gap)
-        ahead = xp.clip(far / (r.body.speed + _length(xp, velocity)), 0.0, 1.5)  # seconds to the ball
+        far = length(xp, gap)
+        ahead = xp.clip(far / (r.body.speed + length(xp, velocity)), 0.0, 1.5)  # seconds to the ball
         target = gap + velocity * ahead
-        goes = self._nearest_of_team(_length(xp, target))
+        goes = self._nearest_of_team(length(xp, target))
         barred = (games.mode != PLAY)[:, None] & ((games.team == 1)[:, None] != self._second)
         has = (far < 0.9 * r.body.reach) & (games.recovery <= 0) & ~barred
 
@@ -74,8 +74,8 @@ class RulePlayers:
         depth = xp.where(games.mode == PLAY, games.ball[0], 0.0)
         shift = xp.stack([0.5 * depth, 0.3 * games.ball[1]])[:, :, None]
         home = self._home + shift - games.at
-        home = home / xp.clip(_length(xp, home), 1.0, None)
-        chase = target / xp.clip(_length(xp, target), 0.05, None)
+        home = home / xp.clip(length(xp, home), 1.0, None)
+        chase = target / xp.clip(length(xp, target), 0.05, None)
         run = xp.where(goes & ~barred, chase, home)
         move = xp.where(has, aim, run * skill.speed)
         return Commands(move, xp.where(has, kick, 0.0), xp.zeros_like(goes))
@@ -91,7 +91,7 @@ class RulePlayers:
         )
         corner = xp.where(others > 0, xp.full_like(others, -0.35 * r.field.goal), 0.35 * r.field.goal)
         to_goal = xp.stack([half * self._turn - games.at[0], corner - games.at[1]])
-        distance = _length(xp, to_goal)
+        distance = length(xp, to_goal)
         shoots = distance < self.skill.shoots * r.field.length
         kick = xp.where(shoots, xp.full_like(distance, r.body.shot), 0.6 * r.body.passing)
         aim = to_goal / xp.clip(distance, 0.05, None)
@@ -113,15 +113,15 @@ class RulePlayers:
             at, goal = games.at[:, :, ours], distance[:, ours]
             gap = at[:, :, None, :] - at[:, :, :, None]  # [2, G, from, to]
             apart = games.at[:, :, theirs][:, :, None, :] - at[:, :, :, None]  # [2, G, player, opponent]
-            free = xp.min(_length(xp, apart), axis=2)  # how far the nearest opponent is
+            free = xp.min(length(xp, apart), axis=2)  # how far the nearest opponent is
             pressed = free < 3.0
-            far = _length(xp, gap)
+            far = length(xp, gap)
             better = (goal[:, None, :] < goal[:, :, None] - 2) & (free[:, None, :] > 2.0) & (far > 3) & (far < 18)
             merit = xp.where(better, goal[:, None, :] - free[:, None, :], xp.full_like(far, 1e9))
             best = xp.argmin(merit, axis=2)[:, :, None] == xp.arange(n, device=merit.device)
             to = xp.sum(xp.where(best, gap, 0.0), axis=3)
             whether.append(xp.any(better, axis=2) & pressed)
-            where.append(to / xp.clip(_length(xp, to), 0.05, None))
+            where.append(to / xp.clip(length(xp, to), 0.05, None))
         return xp.concat(whether, axis=1), xp.concat(where, axis=2)
 
     def _nearest_of_team(self, far: Tensor) -> Tensor:
@@ -137,7 +137,3 @@ def _nearest_y(xp: ModuleType, at: Tensor, goal: float) -> Tensor:
     far = (at[0] - goal) ** 2 + at[1] ** 2
     nearest = xp.argmin(far, axis=1)[:, None] == xp.arange(at.shape[2], device=at.device)
     return xp.sum(xp.where(nearest, at[1], 0.0), axis=1)[:, None]
-
-
-def _length(xp: ModuleType, vector: Tensor) -> Tensor:
-    return xp.sqrt(vector[0] * vector[0] + vector[1] * vector[1])

@@ -168,7 +168,7 @@ def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Game
     whole = rules.in_steps(t.time)
     tackling = xp.where(begins, whole, games.tackling)
     recovery = xp.where(begins, whole + rules.in_steps(t.recovery), games.recovery)
-    size = _length(xp, commands.move)
+    size = length(xp, commands.move)
     turns = free & ~begins & (size > _TINY)
     view = xp.where(turns, commands.move / xp.where(size > _TINY, size, 1.0), games.view)
     runs = xp.where(free & ~begins, commands.move * rules.body.speed, 0.0)
@@ -188,7 +188,7 @@ def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
     at = games.at
     waits = _barred(rules, xp, games)
     away = at - games.ball[:, :, None]
-    far = _length(xp, away)
+    far = length(xp, away)
     outward = away / xp.where(far > _TINY, far, 1.0)
     at = xp.where(waits & (far < rules.restart.distance), games.ball[:, :, None] + outward * rules.restart.distance, at)
     gap = at[:, :, :, None] - at[:, :, None, :]  # [2, G, N, N]
@@ -202,7 +202,7 @@ def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
 
 def _kick(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> tuple[Games, Tensor]:
     """Rule 3; also return who kicks, bool [G, N]."""
-    far = _length(xp, games.at - games.ball[:, :, None])
+    far = length(xp, games.at - games.ball[:, :, None])
     may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~_barred(rules, xp, games)
     far = xp.where(may, far, math.inf)
     kicker = may & _first_least(xp, far)
@@ -219,7 +219,7 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
     long = way[0] * way[0] + way[1] * way[1]
     share = _dot(gap, way[:, :, None]) / xp.where(long > _TINY, long, 1.0)[:, None]
     share = xp.clip(share, 0.0, 1.0)  # of the way, where the ball is nearest to the player
-    nearest = _length(xp, gap - way[:, :, None] * share)
+    nearest = length(xp, gap - way[:, :, None] * share)
     size = xp.where(games.tackling > 0, xp.full_like(share, rules.tackle.reach), rules.body.radius + rules.ball.radius)
     nearing = _dot(gap, games.ball_velocity[:, :, None] - games.velocity) > 0
     touches = (nearest < size) & nearing & ~kicker & ~_barred(rules, xp, games)
@@ -231,7 +231,7 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
 
     ball = games.ball + way * xp.where(touched, of_toucher(share), 1.0)
     normal = ball - of_toucher(games.at)
-    far = _length(xp, normal)
+    far = length(xp, normal)
     normal = xp.where(far > _TINY, normal / xp.where(far > _TINY, far, 1.0), of_toucher(games.view))
     ball = xp.where(touched, of_toucher(games.at) + normal * xp.maximum(far, of_toucher(size)), ball)
     body = of_toucher(games.velocity)
@@ -273,7 +273,7 @@ def _lines(rules: Rules, xp: ModuleType, games: Games, before: Tensor) -> tuple[
 
 def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> Games:
     """Put the nearest player of the team at the ball, between it and the nearer goal line or side line."""
-    far = _length(xp, games.at - games.ball[:, :, None])
+    far = length(xp, games.at - games.ball[:, :, None])
     ours = _of_team(rules, xp, games.team)
     taker = ours & _first_least(xp, xp.where(ours, far, math.inf)) & restarts[:, None]
     outward = _sign(xp, games.ball)
@@ -336,7 +336,8 @@ def _sign(xp: ModuleType, values: Tensor) -> Tensor:
     return xp.where(values > 0, xp.ones_like(values), -1.0)
 
 
-def _length(xp: ModuleType, vector: Tensor) -> Tensor:
+def length(xp: ModuleType, vector: Tensor) -> Tensor:
+    """The length of vectors [2, ...]."""
     return xp.sqrt(vector[0] * vector[0] + vector[1] * vector[1])
 
 

@@ -11,7 +11,7 @@ from evorl.mdp.core import Arena, Array, Input, Spec, World
 from evorl.mdp.soccer.arena import SoccerArena
 from evorl.mdp.soccer.parameters import Rules
 from evorl.mdp.soccer.players import action_space, player_size, team_size
-from evorl.util import seed as seeds
+from evorl.mdp.team_games import Side, learner_teams
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -25,7 +25,7 @@ class Soccer(Rules, World):
 
     opponent: Literal["weak", "middle", "strong", "self"] = "middle"
     """Strength of the rule players of the other team; self: the learner plays both teams."""
-    side: Literal["random", "left", "right"] = "random"
+    side: Side = "random"
     """The learner's team; random: drawn per episode."""
     control: Literal["team", "player"] = "team"
     """Who decides: a captain for the whole team, or every player for itself, with one policy."""
@@ -102,11 +102,7 @@ class Soccer(Rules, World):
 
     def learner_teams(self, keys: Array) -> Array:
         """The learner's team in the episodes with these keys, int64 [G]; 0 where it plays both."""
-        if self.opponent == "self" or self.side == "left":
-            return np.zeros(len(keys), np.int64)
-        if self.side == "right":
-            return np.ones(len(keys), np.int64)
-        return (seeds.uniform(keys, SIDE) >= 0.5).astype(np.int64)
+        return learner_teams(keys, self.side, self.opponent == "self", SIDE)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for a number of slots that is no multiple of the sides."""

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, World
+from evorl.mdp.team_games import Side, learner_teams
 from evorl.mdp.volley.arena import VolleyArena
 from evorl.mdp.volley.rules import DT, MOVES, Rules
-from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -24,7 +24,7 @@ class Volley(Rules, World):
 
     opponent: Literal["rule", "random", "self"] = "rule"
     """Player of the other side. rule: the published baseline; self: the learner plays both."""
-    side: Literal["random", "left", "right"] = "random"
+    side: Side = "random"
     """The learner's side; random: drawn per episode."""
     budget: Count = 10_000_000
 
@@ -77,11 +77,7 @@ class Volley(Rules, World):
 
     def learner_teams(self, keys: Array) -> Array:
         """The learner's side in the episodes with these keys, int64 [G]; 0 where it plays both."""
-        if self.opponent == "self" or self.side == "left":
-            return np.zeros(len(keys), np.int64)
-        if self.side == "right":
-            return np.ones(len(keys), np.int64)
-        return (seeds.uniform(keys, 0) >= 0.5).astype(np.int64)
+        return learner_teams(keys, self.side, self.opponent == "self", 0)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
