@@ -125,7 +125,7 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
         found = dict(check.check(name, table, places[name], out, also, files))
         kept = pages.read(out, name.rpartition("/")[2])
         print("\n".join([name, "", *check.report(found, kept), ""]), flush=True)
-        differ |= any(one.differs for one in found.values())
+        differ |= any(comparison.differs for comparison in found.values())
     if differ:
         raise SystemExit(1)
 
@@ -136,7 +136,7 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
 
     given = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
     also = tuple(word for word in words if word.partition("=")[0] not in given)
-    known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
+    known = {TUNED, *config.COMMAND_KEYS, *(field.name for field in fields(Experiment))}
     for key in (word.partition("=")[0] for word in also):
         if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
             raise BadRequest(f"unknown key{hint}", key)

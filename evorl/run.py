@@ -74,7 +74,7 @@ def run(words: Sequence[str]) -> None:
         with _opened(args) as hydra:
             return complete(hydra, args, parser, name)
     args.overrides = [_with_latest(word) for word in args.overrides]
-    given = {one.key_or_group: one.value() for one in parse(args.overrides)}
+    given = {override.key_or_group: override.value() for override in parse(args.overrides)}
     if given.get("resume") is not None:
         if given.get("replay") is not None:
             raise BadRequest("repeats one run, alone on the command line", "replay")
@@ -268,16 +268,18 @@ def _amended_config(
     """
     now = OmegaConf.create(past)
     choices = job.choices(directory)
-    for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a choice before its keys
-        key, value = one.key_or_group, one.value()
+    for override in sorted(
+        parse(args.overrides), key=lambda override: override.key_or_group != "cluster"
+    ):  # a choice before its keys
+        key, value = override.key_or_group, override.value()
         if key in ("resume", "replay", "trust"):
             continue
         if key in FOLDERS or key.startswith("hydra."):
             raise BadRequest(f"has no place here: {does} a run as it is", key)
-        if genes and f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override():
-            _amend_genes(now, choices, one, args)
+        if genes and f"{key}.".startswith(f"{GENES}.") and not override.is_sweep_override():
+            _amend_genes(now, choices, override, args)
             continue
-        if one.is_delete() or one.is_sweep_override():
+        if override.is_delete() or override.is_sweep_override():
             raise BadRequest(f"takes one value here: {key}=VALUE", key)
         if key == "init" and value is not None:
             raise BadRequest(f"starts a new run, and {does} an old one: give one of the two", key)
@@ -286,7 +288,7 @@ def _amended_config(
         if key in choices:
             old: Any = choices[key]
         else:
-            _check_key(now, choices, one, args)
+            _check_key(now, choices, override, args)
             old, value = OmegaConf.select(now, key), _resolved(now, key, value)
         if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
             OmegaConf.update(now, key, value)
@@ -307,21 +309,21 @@ def _resolved(now: DictConfig, key: str, value: Any) -> Any:
     return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
 
 
-def _amend_genes(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
+def _amend_genes(now: DictConfig, choices: dict[str, Any], override: Override, args: argparse.Namespace) -> None:
     """Apply one word about genes to a run's config: another range, a new gene (plus), or a removed one (~)."""
-    key = one.key_or_group
+    key = override.key_or_group
     if not now.ec:
         raise BadRequest("that run is no evolution", key)
     there = OmegaConf.select(now, key) is not None
-    if one.is_add() and there:
-        raise BadRequest(f"is there already; write {key}={format_value(one.value())} without the plus", key)
-    if not one.is_add():
-        _check_key(now, choices, one, args)
-    if one.is_delete() and key != GENES:
+    if override.is_add() and there:
+        raise BadRequest(f"is there already; write {key}={format_value(override.value())} without the plus", key)
+    if not override.is_add():
+        _check_key(now, choices, override, args)
+    if override.is_delete() and key != GENES:
         parent, _, name = key.rpartition(".")
         del OmegaConf.select(now, parent)[name]
     else:
-        value = {} if one.is_delete() else _resolved(now, key, one.value())
+        value = {} if override.is_delete() else _resolved(now, key, override.value())
         OmegaConf.update(now, key, value, merge=False, force_add=True)
 
 
@@ -332,14 +334,14 @@ def _genes(data: Mapping[str, Any]) -> str:
 
 def _older_configs(directory: Path) -> list[str]:
     """The names of the configs that a run had before its genes were changed."""
-    return [one.name for one in run_directory.entries(directory, ".hydra") if fnmatch(one.name, "config.*.yaml")]
+    return [entry.name for entry in run_directory.entries(directory, ".hydra") if fnmatch(entry.name, "config.*.yaml")]
 
 
-def _check_key(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
+def _check_key(now: DictConfig, choices: dict[str, Any], override: Override, args: argparse.Namespace) -> None:
     """Raise `BadRequest` for a key that the config of a run does not have."""
-    if lookup(now, one.key_or_group) is None:
+    if lookup(now, override.key_or_group) is None:
         with _opened(args) as hydra:
-            raise unknown_key(Keys(hydra, now, choices), one.key_or_group, value_of(one))
+            raise unknown_key(Keys(hydra, now, choices), override.key_or_group, value_of(override))
 
 
 def _cluster(choice: Any, args: argparse.Namespace) -> Any:

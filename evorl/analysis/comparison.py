@@ -57,9 +57,9 @@ def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
     compared = [
         Comparison(world=world, scores=scores, rows=comparison_rows(scores), notes=left_out(scores)) for scores in found
     ]
-    made = [one for one in compared if one.rows]
+    made = [comparison for comparison in compared if comparison.rows]
     if made:  # what could not be compared for want of early scores is told with the first
-        lost = [note for one in compared if not one.rows for note in _not_made(one.scores)]
+        lost = [note for comparison in compared if not comparison.rows for note in _not_made(comparison.scores)]
         made[0] = replace(made[0], notes=[*made[0].notes, *lost])
     return made
 
@@ -83,7 +83,7 @@ def comparison_rows(scores: Scores) -> list[Row]:
     if len(rated) < 2:
         return []
     sign = -1.0 if scores.lowest else 1.0
-    rated.sort(key=lambda one: -sign * one[2]["IQM"].value)
+    rated.sort(key=lambda entry: -sign * entry[2]["IQM"].value)
     best, *others = ([[sign * x for x in runs] for runs in values] for _, values, _ in rated)
     pairs = math.comb(len(rated), 2)
     corrected = [min(1.0, stratified_p_value(best, values) * pairs) for values in others]
@@ -140,10 +140,14 @@ def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:
 def comparison_words(compared: Sequence[Comparison]) -> dict[str, str]:
     """By title, what each comparison shows, what its scores are, and whom it leaves out."""
     return {
-        one.title: " ".join(
-            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *one.notes]
+        comparison.title: " ".join(
+            [
+                summary(comparison.rows),
+                *([f"Scores: {comparison.scores.basis}."] if comparison.scores.basis else []),
+                *comparison.notes,
+            ]
         )
-        for one in compared
+        for comparison in compared
     }
 
 
@@ -201,8 +205,8 @@ def _names(group: Mapping[str, Any]) -> dict[str, str]:
 def _columns(found: Mapping[str, Estimate]) -> Row:
     return {
         f"{name}{end}": None if math.isnan(value) else value
-        for name, one in found.items()
-        for end, value in (("", one.value), (" low", one.low), (" high", one.high))
+        for name, interval in found.items()
+        for end, value in (("", interval.value), (" low", interval.low), (" high", interval.high))
     }
 
 

@@ -84,7 +84,7 @@ class Content:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        return [*self.joint, *(one for part in self.worlds for one in part.comparisons)]
+        return [*self.joint, *(comparison for part in self.worlds for comparison in part.comparisons)]
 
 
 def gather(found: Found, choices: Choices) -> Content:

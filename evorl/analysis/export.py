@@ -41,7 +41,7 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
         ),
         "individuals": by_column(row for world, run in every for row in _individuals(world, run)),
         "jobs": by_column(row for world, run in every for row in _jobs(world, run)),
-        "statistics": by_column(row for one in comparisons for row in _statistics(one)),
+        "statistics": by_column(row for comparison in comparisons for row in _statistics(comparison)),
     }
     return {name: columns for name, columns in tables.items() if columns}
 
@@ -101,13 +101,14 @@ def _jobs(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
         yield {"world": world, "run": str(run.directory), **asdict(job)}
 
 
-def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
-    for row in one.rows:
+def _statistics(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for row in comparison.rows:
         keys = list(row)[: list(row).index("runs")]
         for name in (key.removesuffix(" low") for key in row if key.endswith(" low")):
             low, high = row[f"{name} low"], row[f"{name} high"]
             yield {
-                "world": one.world, "at": one.scores.at, "group": ", ".join(f"{key}={row[key]}" for key in keys),
+                "world": comparison.world, "at": comparison.scores.at,
+                "group": ", ".join(f"{key}={row[key]}" for key in keys),
                 "statistic": name, "value": row[name], "low": low, "high": high, "verdict": row[VERDICT],
             }  # fmt: skip
 

@@ -96,7 +96,7 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
     columns = min(columns, max(len(panels) for panels in sections.values()))
     rows = sum(-(-len(panels) // columns) for panels in sections.values())
     with style():
-        labels, abreast = _legend_labels([one for panels in sections.values() for one in panels], 3.6 * columns)
+        labels, abreast = _legend_labels([panel for panels in sections.values() for panel in panels], 3.6 * columns)
         lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
         height = 2.45 * rows + 0.45 * len(sections) + 0.2 * (lines + 1)
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)

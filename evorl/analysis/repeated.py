@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 
     def within(self, margin: float) -> bool:
         """Whether the sets are equivalent: no score can be further apart than the margin."""
-        return all(-margin <= one.low and one.high <= margin for one in self.by_score)
+        return all(-margin <= estimate.low and estimate.high <= margin for estimate in self.by_score)
 
 
 def difference(first: Floats, second: Floats) -> Difference:

@@ -29,7 +29,7 @@ BEST_FILE = "best.json"
 
 def is_sweep(directory: Path) -> bool:
     """Return whether a directory holds a sweep, or the files of a sweep that was killed before its first job."""
-    names = {one.name for one in run_directory.entries(directory)}
+    names = {entry.name for entry in run_directory.entries(directory)}
     return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
@@ -72,8 +72,8 @@ def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
 
 def searches(places: Iterable[Path]) -> list[Path]:
     """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
-    found = [one for one in _sweeps_below(places) if run_directory.exists(one, SEARCH_FILE)]
-    return list({one.resolve(): one for one in found}.values())
+    found = [place for place in _sweeps_below(places) if run_directory.exists(place, SEARCH_FILE)]
+    return list({sweep.resolve(): sweep for sweep in found}.values())
 
 
 class _Heldout(msgspec.Struct):

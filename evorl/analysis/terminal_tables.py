@@ -34,7 +34,7 @@ def print_tables(
     _, names = short_names([*runs, *pending])
     for world, several in members.items():
         every = group_runs(several, by)
-        groups = [replace(one, values=dict(islice(one.values.items(), len(by) or MAX_KEYS))) for one in every]
+        groups = [replace(group, values=dict(islice(group.values.items(), len(by) or MAX_KEYS))) for group in every]
         left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
             print_table(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)

@@ -160,7 +160,7 @@ def files_of_words(words: Sequence[str]) -> list[str]:
     with opened() as hydra:
         compose(hydra, words)  # raises `BadRequest` if they are refused
         found = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
-        return [one.config_path for one in found if one.config_path is not None]
+        return [default.config_path for default in found if default.config_path is not None]
 
 
 def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
@@ -175,7 +175,7 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
 def uses_tuned(config: DictConfig) -> bool:
     """Return whether a composed config includes a file of tuned settings; Hydra records the choice in any case."""
     name = config.hydra.runtime.choices.get(TUNED)
-    paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    paths = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
 
 
@@ -196,7 +196,7 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
     except run_directory.Unsafe as error:
         raise error.under(key) from None
     except (FileNotFoundError, NotADirectoryError):
-        inside = sorted(directory.glob("*/.hydra"), key=lambda one: one.stat().st_mtime)
+        inside = sorted(directory.glob("*/.hydra"), key=lambda folder: folder.stat().st_mtime)
         hint = f"; did you mean {inside[-1].parent}?" if inside else ""
         raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml){hint}", key) from None
     except (OSError, ValueError) as error:

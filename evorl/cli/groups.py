@@ -36,9 +36,9 @@ def files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
     if file is None:
         return
     yield cast(DictConfig, file.config)
-    for one in file.defaults_list or []:
-        if isinstance(one, ConfigDefault) and not one.is_self():
-            yield from files_of(hydra, group, str(one.path))
+    for entry in file.defaults_list or []:
+        if isinstance(entry, ConfigDefault) and not entry.is_self():
+            yield from files_of(hydra, group, str(entry.path))
 
 
 def comment(hydra: Hydra, group: str, choice: str) -> str:

@@ -240,7 +240,9 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     if parent in GROUPS and not {*names} - {"_target_"} and not nearest(name, names):
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", at)
     if parent:
-        return unknown(name, names, parent, lambda: {one: keys.comments().get(f"{parent}.{one}", "") for one in names})
+        return unknown(
+            name, names, parent, lambda: {known: keys.comments().get(f"{parent}.{known}", "") for known in names}
+        )
     return _unknown_word(keys, name, names)
 
 

@@ -69,26 +69,26 @@ def places(word: str, key: str) -> list[Place]:
     if not found:
         raise BadRequest(f"{word}: no such run directory", key)
     if which != EVERY:
-        return [Place(one, which) for one in found]
-    return [Place(one, str(step)) for one in found for step in checkpoint.steps(Path(one))]
+        return [Place(folder, which) for folder in found]
+    return [Place(folder, str(step)) for folder in found for step in checkpoint.steps(Path(folder))]
 
 
 def all_places(words: Sequence[str], key: str) -> list[Place]:
     """The checkpoints that the words mean, each once. Raises `BadRequest` at ``key``."""
     found = [place for word in words for place in places(word, key)]
-    if twice := next((one for one in found if found.count(one) > 1), None):
+    if twice := next((player for player in found if found.count(player) > 1), None):
         raise BadRequest(f"{twice} is named twice", key)
     return found
 
 
 def names(found: Sequence[Place]) -> list[str]:
     """A name for each place: the last parts of its path, as many as tell all directories apart."""
-    paths = {one.directory: Path(one.directory).absolute().parts for one in found}
+    paths = {place.directory: Path(place.directory).absolute().parts for place in found}
     most = max(map(len, paths.values()), default=0)
     length = next(
         n for n in range(1, most + 2) if len({parts[-n:] for parts in paths.values()}) == len(paths) or n == most
     )
-    return [str(Place("/".join(paths[one.directory][-length:]), one.which)) for one in found]
+    return [str(Place("/".join(paths[place.directory][-length:]), place.which)) for place in found]
 
 
 # ------------------------------------------------------------------ their policies
@@ -171,7 +171,7 @@ def _read(place: Place, experiment: Experiment) -> tuple[int, list[Any]]:
 def keep(directory: Path, others: Sequence[RunPolicy]) -> None:
     """Write the forms of other runs' policies into a run directory, so that the run goes on without those runs."""
     if others:
-        run_directory.write_json(directory, KEPT, [{"name": one.name, "rl": one.config} for one in others])
+        run_directory.write_json(directory, KEPT, [{"name": other.name, "rl": other.config} for other in others])
 
 
 def kept(directory: Path, experiment: Experiment) -> list[RunPolicy]:
@@ -186,9 +186,9 @@ def kept(directory: Path, experiment: Experiment) -> list[RunPolicy]:
     try:
         with wrong_data(lambda why: BadRequest(f"{path} is damaged: {why}", "resume")):
             others = []
-            for one in run_directory.read_json(directory, KEPT):
-                hyper = config.group_object(one["rl"], Hyper, "rl", experiment.packages)
-                others.append(RunPolicy(str(one["name"]), hyper, one["rl"]))
+            for player in run_directory.read_json(directory, KEPT):
+                hyper = config.group_object(player["rl"], Hyper, "rl", experiment.packages)
+                others.append(RunPolicy(str(player["name"]), hyper, player["rl"]))
             return others
     except OSError as error:
         raise BadRequest(f"cannot read {path}: {error.strerror}", "resume") from None

@@ -167,13 +167,13 @@ class _Playthrough:
         self.rows[slot].append(_Record(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
 
     def _check_stacks(self, slot: int, over: bool) -> None:
-        for n, one in enumerate(self.arena.spec.inputs):
+        for n, entry in enumerate(self.arena.spec.inputs):
             seen, final = self.now.inputs[n][[slot]], self.now.final[n][[slot]]
             before = self.stacks.get((slot, n), None if self.restored else seen)
-            if one.stacked and before is not None:
-                check_stacks(one, before, seen, np.array([over or (slot, n) not in self.stacks]))
+            if entry.stacked and before is not None:
+                check_stacks(entry, before, seen, np.array([over or (slot, n) not in self.stacks]))
                 if self.now.truncated[slot]:
-                    check_stacks(one, before, final, np.array([False]))
+                    check_stacks(entry, before, final, np.array([False]))
             self.stacks[slot, n] = seen
 
     def _send(self) -> None:

@@ -117,8 +117,8 @@ def check_inputs(name: str, arrays: tuple[Array, ...], spec: Spec, slots: int) -
     """Raise `Mismatch` unless these are the arrays [B, ...] of the spec's inputs for B = slots."""
     if len(arrays) != len(spec.inputs):
         raise Mismatch(f"{name} has {len(arrays)} arrays, the spec has {len(spec.inputs)}")
-    for one, array in zip(spec.inputs, arrays, strict=True):
-        check_array(f"{name} {one.name!r}", array, (slots, *one.shape), one.dtype)
+    for entry, array in zip(spec.inputs, arrays, strict=True):
+        check_array(f"{name} {entry.name!r}", array, (slots, *entry.shape), entry.dtype)
 
 
 def check_mask(name: str, legal: Array | None, spec: Spec, slots: int) -> None:

@@ -40,7 +40,7 @@ def result_names(world: World, seconds: float) -> frozenset[str] | None:
                 if now.results:
                     return frozenset(now.results[0][1])
                 legal = [None if now.legal is None else now.legal[slot] for slot in now.slots]
-                arena.send(now.slots, np.stack([random_action(arena.spec, one, draw) for one in legal]))
+                arena.send(now.slots, np.stack([random_action(arena.spec, mask, draw) for mask in legal]))
     except Exception:
         return None
     return None

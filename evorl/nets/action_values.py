@@ -30,7 +30,7 @@ class ActionValues(nn.Module):
         super().__init__()
         assert isinstance(spec.action, Discrete)
         self.spec = spec
-        self.light = not net.lstm and not any(is_image(one) for one in spec.inputs)  # as `Policy.light`
+        self.light = not net.lstm and not any(is_image(entry) for entry in spec.inputs)  # as `Policy.light`
         self.encoders, width = encoders(spec, net.encoder, dense=False)
         self.core = LSTM(width, net.lstm) if net.lstm else None
         width = net.lstm or width

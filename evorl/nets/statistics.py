@@ -107,7 +107,7 @@ class Moments:
     """
 
     def __init__(self, inputs: tuple[Input, ...], whiten: bool = False) -> None:
-        numbers = {i: one.shape for i, one in enumerate(inputs) if one.dtype != "uint8" and 0 not in one.shape}
+        numbers = {i: entry.shape for i, entry in enumerate(inputs) if entry.dtype != "uint8" and 0 not in entry.shape}
         self.whiten = whiten
         self.running: dict[int, Running] = {
             i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)

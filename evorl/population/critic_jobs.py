@@ -162,13 +162,13 @@ class JobWorker:
 
     def train_critic(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `CriticSteps`; return the critic's new state."""
-        began, one = time.monotonic(), CriticSteps(*job)
-        load_critic(self.learner, one.state)
-        reading, first, metrics = self._reading(address, one), one.first, {}
-        for target in one.targets:
+        began, task = time.monotonic(), CriticSteps(*job)
+        load_critic(self.learner, task.state)
+        reading, first, metrics = self._reading(address, task), task.first, {}
+        for target in task.targets:
             theta = torch.from_numpy(np.array(target))
-            metrics = train_critic(self.learner, theta, reading, first, one.gradient_steps, one.chain, one.step)
-            first += one.gradient_steps
+            metrics = train_critic(self.learner, theta, reading, first, task.gradient_steps, task.chain, task.step)
+            first += task.gradient_steps
         ended = time.monotonic()
         state = arrays(self.learner.critic_state())
         return {"state": state, "metrics": metrics, "worked": [Worked(os.getpid(), began, ended, ended, host_id())]}
@@ -194,7 +194,7 @@ class JobWorker:
         """Return the weights [D] that each individual plays with, and the statistics of its training."""
         theta = torch.from_numpy(np.array(given.weights))
         if given.role != TRAINED:
-            return [(one, {}) for one in theta]
+            return [(parameters, {}) for parameters in theta]
         load_critic(self.learner, given.guide)
         reading = self._reading(address, given)
         return train_actors(self.learner, theta, reading, given.gradient_steps, given.ids, given.step)

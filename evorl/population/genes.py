@@ -109,7 +109,7 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
         if key not in LEAF:
             raise unknown(str(key), sorted(LEAF), at)
     if "choices" in given and len(given) == 1 and isinstance(given["choices"], list | tuple) and given["choices"]:
-        if not all(isinstance(one, float | int | str | bool) for one in given["choices"]):
+        if not all(isinstance(choice, float | int | str | bool) for choice in given["choices"]):
             raise BadRequest("a choice is a number, a word, true or false", at)
         return Gene(name, choices=tuple(given["choices"]))
     if not {"low", "high"} <= {*given} or "choices" in given:
@@ -143,7 +143,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
         if first not in node or rest:
             raise unknown(first, list(node), at.rpartition(".")[0])
         return [inspect.type_info(type(node[first]))]
-    names = [one.name for one in fields(node)]
+    names = [field.name for field in fields(node)]
     if first not in names:
         raise unknown(first, names, at[: at.rindex(f".{first}")])
     value = getattr(node, first)
@@ -196,7 +196,7 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
         now = spec(world)
     finally:
         world.close()
-    other = [one.name for one in fields(Spec) if getattr(now, one.name) != getattr(usual, one.name)]
+    other = [field.name for field in fields(Spec) if getattr(now, field.name) != getattr(usual, field.name)]
     if other:
         raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
 
@@ -204,10 +204,10 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
 def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
     """A copy of nested dataclasses and mappings with other values, which their ``__post_init__`` checks together."""
     new = {}
-    for name, one in tree.items():
+    for name, branch in tree.items():
         old = node[name] if isinstance(node, Mapping) else getattr(node, name)
         try:
-            new[name] = _with_replaced(old, one) if isinstance(one, dict) else one
+            new[name] = _with_replaced(old, branch) if isinstance(branch, dict) else branch
         except BadRequest as error:
             raise error.under(name) from None
     return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)

@@ -105,8 +105,8 @@ def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
         known = _read_manifest(run_dir, place)["files"]
         rows = _read_state(run_dir, place, known).get("rows", {})
         return {
-            name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in one["segments"]]
-            for name, one in rows.items()
+            name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in row["segments"]]
+            for name, row in rows.items()
         }
     return {}
 
@@ -204,7 +204,7 @@ def steps(run_dir: Path) -> list[int]:
         found = run_directory.entries(run_dir, _HOME)
     except FileNotFoundError:
         return []
-    return sorted(int(one.name) for one in found if one.kind == "folder" and _STEP.fullmatch(one.name))
+    return sorted(int(entry.name) for entry in found if entry.kind == "folder" and _STEP.fullmatch(entry.name))
 
 
 def digest(run_dir: Path, step: int) -> str | None:
@@ -277,7 +277,7 @@ def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple
 def tell_of_links(run_dir: Path) -> None:
     """Warn of each checkpoint that is a link, since none is followed: somebody may have moved it elsewhere."""
     with suppress(FileNotFoundError):
-        links = [one.name for one in run_directory.entries(run_dir, _HOME) if one.kind == "link"]
+        links = [entry.name for entry in run_directory.entries(run_dir, _HOME) if entry.kind == "link"]
         if links:
             _log.warning("%s: links are not followed, and left alone: %s", run_dir / _HOME, ", ".join(links))
 

@@ -55,7 +55,9 @@ def charts_of(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
         if (home := registered(name)) is not None:
             homes.setdefault(home, []).append(name)
     sections = {
-        section: {title: [name for one in several for name in homes.get(one, [])] for title, several in shown.items()}
+        section: {
+            title: [name for chart in several for name in homes.get(chart, [])] for title, several in shown.items()
+        }
         for section, shown in charts().items()
     }
     kept = {section: {t: found for t, found in shown.items() if found} for section, shown in sections.items()}

@@ -95,7 +95,7 @@ def films_of(directory: Path) -> list[Path]:
     """Return the films of a run directory."""
     if not run_directory.is_folder(directory, "videos"):
         return []
-    found = [one.name for one in run_directory.entries(directory, "videos") if one.kind == "file"]
+    found = [entry.name for entry in run_directory.entries(directory, "videos") if entry.kind == "file"]
     return [directory / "videos" / name for name in found if Path(name).suffix in (".mp4", ".gif") and name[0] != "."]
 
 

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 def check_compressible(spec: Spec) -> None:
     """Raise `BadRequest` for a world without observations in bytes, and without the package lz4."""
-    if not any(one.dtype == "uint8" for one in spec.inputs):
+    if not any(entry.dtype == "uint8" for entry in spec.inputs):
         raise BadRequest("only observations in bytes (uint8) are compressed, and this world has none", "rl.compress")
     if find_spec("lz4") is None:
         raise BadRequest(f"needs more than is installed: {command.install('lz4')}", "rl.compress")

@@ -59,10 +59,10 @@ def _modules(made: Experiment) -> set[str]:
     except ModuleNotFoundError:
         raise BadRequest(f"needs the package grimp: {command.install('check')}", "since") from None
     graph = grimp.build_graph("evorl")
-    own = {type(one).__module__ for one in (made.mdp, made.rl, made.ec, made.cluster)}
+    own = {type(part).__module__ for part in (made.mdp, made.rl, made.ec, made.cluster)}
     begins = ["evorl.run", *(module for module in own if module in graph.modules)]
     found = {*begins}.union(*(graph.find_upstream_modules(module) for module in begins))
-    packages = {".".join(parts[:n]) for parts in (one.split(".") for one in found) for n in range(1, len(parts))}
+    packages = {".".join(parts[:n]) for parts in (name.split(".") for name in found) for n in range(1, len(parts))}
     return found | packages
 
 

@@ -104,10 +104,10 @@ def first_job(words: Sequence[str]) -> list[str]:
     """The words of a sweep's first job, without those that say where it runs."""
     given = parse([word for word in words if not word.startswith(("hydra.", "hydra/"))])
     first = {
-        one.get_key_element(): next(one.sweep_string_iterator())
-        if one.is_sweep_override()
-        else one.get_value_element_as_str()
-        for one in given
+        table.get_key_element(): next(table.sweep_string_iterator())
+        if table.is_sweep_override()
+        else table.get_value_element_as_str()
+        for table in given
     }
     return [f"{key}={value}" for key, value in first.items()]
 

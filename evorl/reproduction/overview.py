@@ -81,7 +81,7 @@ def listing() -> str:
             cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
             lines += [f"  {name:28}{status(told):12}{table.of}", f"  {'':40}core hours: {cost}"]
             lines += [f"  {'':40}{command(name, _size(told))}"]
-        lines += [f"  {'(no program)':28}{'not run':12}{one.of}: {one.why}" for one in paper.unmeasured]
+        lines += [f"  {'(no program)':28}{'not run':12}{missing.of}: {missing.why}" for missing in paper.unmeasured]
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -127,8 +127,8 @@ def _rows(folder: str, paper: Paper) -> Iterator[list[str]]:
         cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
         claim = f"{table.claim} ({table.source})"
         yield [what, status(told), claim, measured(table, told), size, cost, f"`{command(name, _size(told))}`"]
-    for one in paper.unmeasured:
-        yield [one.of, f"not run: {one.why}", f"{one.claim} ({one.source})", "-", "-", "-", "-"]
+    for missing in paper.unmeasured:
+        yield [missing.of, f"not run: {missing.why}", f"{missing.claim} ({missing.source})", "-", "-", "-", "-"]
 
 
 def _size(told: Content | None) -> str:

@@ -46,10 +46,10 @@ def content(
         "about": (table.about or "").strip(),
         "header": list(found.header),
         "rows": [list(row) for row in found.rows],
-        "also": [{"header": list(one.header), "rows": [list(row) for row in one.rows]} for one in found.also],
+        "also": [{"header": list(more.header), "rows": [list(row) for row in more.rows]} for more in found.also],
         "gates": dict(found.gates),
         "notes": list(found.notes),
-        "figures": {one.name: one.caption for one in found.pictures},
+        "figures": {picture.name: picture.caption for picture in found.pictures},
         "machine": {**facts, **found.facts},
         "made_of": made_of,
         "data": dict(found.data),
@@ -95,8 +95,8 @@ def markdown(told: Content) -> str:
     """The page of a result."""
     lines = [f"# {told['title']}", "", f"Claim ({told['source']}): {told['claim']}", ""]
     lines += [*markdown_rows(told["header"], told["rows"], numbers=True), "", told["about"]]
-    for one in told["also"]:
-        lines += ["", *markdown_rows(one["header"], one["rows"], numbers=True)]
+    for table in told["also"]:
+        lines += ["", *markdown_rows(table["header"], table["rows"], numbers=True)]
     if told["gates"]:
         lines += ["", *markdown_rows(["gate", "verdict"], [*told["gates"].items()], numbers=True)]
     for note in told["notes"]:
@@ -139,19 +139,19 @@ def of_drawing(command: str, kept: Content | None, runs: Sequence[RunRecord]) ->
 
 def recorded(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """When the runs began, and their processors and versions."""
-    made = [one.provenance for one in runs if {"started", "machine", "versions"} <= {*one.provenance}]
+    made = [run.provenance for run in runs if {"started", "machine", "versions"} <= {*run.provenance}]
     if not made:
         return {}
-    begun = sorted(datetime.fromisoformat(one["started"]).astimezone() for one in made)
+    begun = sorted(datetime.fromisoformat(info["started"]).astimezone() for info in made)
     ends = [time.replace(tzinfo=None).isoformat(timespec="minutes") for time in (begun[0], begun[-1])]
     return {
         "date": " to ".join(dict.fromkeys(ends)),
         **{
-            name: _every(one["machine"][name] for one in made)
+            name: _every(info["machine"][name] for info in made)
             for name in ("cpu", "kernels", "cores", "platform")
-            if all(name in one["machine"] for one in made)
+            if all(name in info["machine"] for info in made)
         },
-        "evorl": {name: _every(one["versions"].get(name) for one in made) for name in VERSIONS},
+        "evorl": {name: _every(info["versions"].get(name) for info in made) for name in VERSIONS},
     }
 
 
@@ -170,10 +170,10 @@ def of_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """Commits and seeds of the runs that a page is made of, and what they took."""
     if not runs:
         return {}
-    commits = {(one.provenance.get("git") or {}).get("commit") or "unknown" for one in runs}
+    commits = {(run.provenance.get("git") or {}).get("commit") or "unknown" for run in runs}
     return {
-        "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
-        "seeds of the runs": ranges(int(one.seed) for one in runs),
+        "commits of the runs": ", ".join(sorted(commit[:7] for commit in commits)),
+        "seeds of the runs": ranges(int(run.seed) for run in runs),
         "core hours": round(core_hours(runs), 2),
     }
 

@@ -48,7 +48,7 @@ def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tu
                 episodes[slot] = episode
                 if isinstance(arena, StoppableSlots):
                     arena.stop_slot(slot)
-    return [episodes[slot] for slot in range(arena.slots)], [one.fragment() for one in traces]
+    return [episodes[slot] for slot in range(arena.slots)], [trace.fragment() for trace in traces]
 
 
 class _Trace:

@@ -79,7 +79,7 @@ def train_actors(
     """
     if len(individuals) == 1:
         return [_or_error(partial(train_actor, learner, theta[0], reading, steps, individuals[0], step))]
-    draws = [partial(_draw_for_actor, learner, reading, one) for one in individuals]
+    draws = [partial(_draw_for_actor, learner, reading, individual) for individual in individuals]
 
     def draw(first: int, count: int) -> Drawn:
         noise, inputs = zip(*(draw(first, count) for draw in draws), strict=True)

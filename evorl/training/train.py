@@ -166,7 +166,7 @@ class Run:
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(), "source": self.source.state_dict(),
-            "actors": {str(i): one for i, one in enumerate(self.group.states())},
+            "actors": {str(i): state for i, state in enumerate(self.group.states())},
         }  # fmt: skip
 
     def appended_rows(self) -> StateDict:

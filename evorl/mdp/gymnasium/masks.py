@@ -40,8 +40,8 @@ class LegalMasks:
         return None if mask is None else self._fit(mask)
 
     def _fit(self, mask: Any) -> Array:
-        if isinstance(mask, tuple | list) and len(mask) == len(self._heads) and all(np.ndim(one) for one in mask):
-            parts = [form.fit(one) for form, one in zip(self._heads, mask, strict=True)]
+        if isinstance(mask, tuple | list) and len(mask) == len(self._heads) and all(np.ndim(part) for part in mask):
+            parts = [form.fit(part) for form, part in zip(self._heads, mask, strict=True)]
             return np.concatenate(parts).astype(np.bool_)
         return self._whole.fit(mask).astype(np.bool_)
 
