@@ -122,10 +122,10 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
     differ = False
     for name, table in tables.items():
         out = Path(given.get("out", papers.results(name)))
-        found = dict(check.check(name, table, places[name], out, also, files))
+        verdicts = dict(check.check(name, table, places[name], out, also, files))
         kept = pages.read(out, name.rpartition("/")[2])
-        print("\n".join([name, "", *check.report(found, kept), ""]), flush=True)
-        differ |= any(comparison.differs for comparison in found.values())
+        print("\n".join([name, "", *check.report(verdicts, kept), ""]), flush=True)
+        differ |= any(comparison.differs for comparison in verdicts.values())
     if differ:
         raise SystemExit(1)
 

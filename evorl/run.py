@@ -93,8 +93,8 @@ def run(words: Sequence[str]) -> None:
 def _with_latest(word: str) -> str:
     """A word of the command line, with the newest run in place of resume=latest, init=latest or replay=latest."""
     key, equals, value = word.partition("=")
-    if equals and key in ("resume", "init", "replay") and (found := latest.named(value, key)) != value:
-        return f"{key}={quote(found)}"
+    if equals and key in ("resume", "init", "replay") and (directory := latest.named(value, key)) != value:
+        return f"{key}={quote(directory)}"
     return word
 
 
@@ -305,8 +305,8 @@ def _resolved(now: DictConfig, key: str, value: Any) -> Any:
         return value
     tried = deepcopy(now)
     OmegaConf.update(tried, key, value, merge=False, force_add=True)
-    found = OmegaConf.select(tried, key)
-    return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+    current = OmegaConf.select(tried, key)
+    return OmegaConf.to_container(current, resolve=True) if OmegaConf.is_config(current) else current
 
 
 def _amend_genes(now: DictConfig, choices: dict[str, Any], override: Override, args: argparse.Namespace) -> None:

@@ -164,21 +164,21 @@ def summary(rows: Sequence[Row]) -> str:
     }
     told = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
     for begins, words in kinds.items():
-        found = [
+        estimates = [
             f"{name} (better in {_percent(row[BETTER])} of pairs{_p(row[VERDICT])})"
             for name, row in zip(names, rows, strict=True)
             if row[VERDICT].startswith(begins)
         ]
-        more = [f"and {len(found) - MOST_NAMES} more"] if len(found) > MOST_NAMES else []
-        told += [f"{words}: {'; '.join([*found[:MOST_NAMES], *more])}."] if found else []
+        more = [f"and {len(estimates) - MOST_NAMES} more"] if len(estimates) > MOST_NAMES else []
+        told += [f"{words}: {'; '.join([*estimates[:MOST_NAMES], *more])}."] if estimates else []
     return " ".join(told)
 
 
 def _aggregates(scores: Scores, values: Sequence[Sequence[float]]) -> dict[str, Estimate]:
     """Each statistic of a group. On one world the median is over runs: over means of worlds it would be the mean."""
     middle = median if len(values) > 1 else _median_of_runs
-    found = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
-    return found if scores.target is None else found | {GAP: estimate(optimality_gap(scores.target), *values)}
+    statistics = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
+    return statistics if scores.target is None else statistics | {GAP: estimate(optimality_gap(scores.target), *values)}
 
 
 def _median_of_runs(runs: Floats) -> Any:
@@ -202,10 +202,10 @@ def _names(group: Mapping[str, Any]) -> dict[str, str]:
     return {key: format_value(value) for key, value in group.items()}
 
 
-def _columns(found: Mapping[str, Estimate]) -> Row:
+def _columns(statistics: Mapping[str, Estimate]) -> Row:
     return {
         f"{name}{end}": None if math.isnan(value) else value
-        for name, interval in found.items()
+        for name, interval in statistics.items()
         for end, value in (("", interval.value), (" low", interval.low), (" high", interval.high))
     }
 

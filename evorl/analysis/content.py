@@ -164,13 +164,13 @@ def _logs_of_searches(
 ) -> dict[str, dict[str, PopulationLog]]:
     """Return the searches by world and title. A search belongs to the first world that one of its jobs has."""
     homes = {name: {run.directory.resolve().parent for run in runs} for name, runs in members.items()}
-    found: dict[str, dict[str, PopulationLog]] = {}
+    logs: dict[str, dict[str, PopulationLog]] = {}
     for log in searches:
         place = log.run.directory
         title = f"Search {place}" if len(searches) > 1 else "Search"
         for name in [name for name in homes if place.resolve() in homes[name]][:1]:
-            found.setdefault(name, {})[title] = log
-    return found
+            logs.setdefault(name, {})[title] = log
+    return logs
 
 
 def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]], dict[str, list[Panel]]]:

@@ -70,15 +70,15 @@ def to_parquet(columns: Columns) -> bytes:
 
 
 def _metrics(every: Sequence[tuple[str, RunRecord]]) -> Columns:
-    found: dict[str, list[Any]] = {name: [] for name in ("world", "run", "metric", "step", "time", "value")}
+    columns: dict[str, list[Any]] = {name: [] for name in ("world", "run", "metric", "step", "time", "value")}
     for world, run in every:
         for name, series in run.series.items():
-            found["world"] += [world] * len(series)
-            found["run"] += [str(run.directory)] * len(series)
-            found["metric"] += [name] * len(series)
+            columns["world"] += [world] * len(series)
+            columns["run"] += [str(run.directory)] * len(series)
+            columns["metric"] += [name] * len(series)
             for column, values in (("step", series.steps), ("time", series.seconds), ("value", series.values)):
-                found[column] += values.tolist()
-    return found if found["value"] else {}
+                columns[column] += values.tolist()
+    return columns if columns["value"] else {}
 
 
 def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:

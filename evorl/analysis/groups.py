@@ -250,13 +250,13 @@ def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, 
 
 def _schedules(leaf: Mapping[str, Any]) -> dict[str, Anneal]:
     """The schedules of a config, by key."""
-    found = {}
+    shared = {}
     for name in (key.removesuffix(".start") for key in leaf if key.endswith(".start")):
         parts = {key.removeprefix(f"{name}."): value for key, value in leaf.items() if key.startswith(f"{name}.")}
         numbers = [value for part, value in parts.items() if part != "kind"]
         if {"start", "end", "steps"} <= {*parts} <= SCHEDULE and all(map(is_number, numbers)):
-            found[name] = Anneal(**parts)
-    return found
+            shared[name] = Anneal(**parts)
+    return shared
 
 
 def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:

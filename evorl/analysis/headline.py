@@ -102,9 +102,9 @@ def _rank(groups: Sequence[Group], lowest: bool) -> tuple[str, list[_Ranked]]:
     for measure in SCORES:
         scores = {group: [(m[measure], run) for run in group.runs if measure in (m := summary_metrics(run))]
                   for group in groups}  # fmt: skip
-        found = [_Ranked(group, several) for group, several in scores.items() if several]
-        if found:
-            return measure, sorted(found, key=lambda one: one.mean if lowest else -one.mean)
+        ranked = [_Ranked(group, several) for group, several in scores.items() if several]
+        if ranked:
+            return measure, sorted(ranked, key=lambda one: one.mean if lowest else -one.mean)
     return "", []
 
 

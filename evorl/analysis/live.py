@@ -164,13 +164,13 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
 
 def state_of(directories: Sequence[Path]) -> list[object]:
     """What changes when a run or a sweep in one of these directories goes on, or ends."""
-    found: list[object] = []
+    messages: list[object] = []
     for directory in directories:
         for name in WRITTEN:
             try:
                 facts = (directory / name).stat()
             except OSError:
                 continue
-            found.append((str(directory), name, facts.st_size, facts.st_mtime_ns))
-        found.append(is_locked(directory))
-    return found
+            messages.append((str(directory), name, facts.st_size, facts.st_mtime_ns))
+        messages.append(is_locked(directory))
+    return messages

@@ -100,17 +100,17 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
     named = {repr(group.values): group.values for groups in by_world.values() for group in groups}
     for at in get_args(At):
         limits: dict[str, float] = {}
-        found: dict[str, dict[str, list[float]]] = {}
+        values: dict[str, dict[str, list[float]]] = {}
         without: dict[str, dict[str, int]] = {}
         for world, groups in by_world.items():
             limit, taken, lacking = _taken(groups, at)
             limits |= {} if limit is None else {world: limit}
             on = [_on_scale(group_values, scales[world]) for group_values in taken]
             names = [repr(group.values) for group in groups]
-            found[world], without[world] = dict(zip(names, on, strict=True)), dict(zip(names, lacking, strict=True))
+            values[world], without[world] = dict(zip(names, on, strict=True)), dict(zip(names, lacking, strict=True))
         yield Scores(
             at=at, limits=limits, scales=scales, groups=list(named.values()), worlds=list(members), basis=basis,
-            values=[[found[world].get(name, []) for world in members] for name in named],
+            values=[[values[world].get(name, []) for world in members] for name in named],
             lacking=[[without[world].get(name, 0) for world in members] for name in named],
             lowest=seeks_lowest(run for runs in everyone.values() for run in runs),
         )  # fmt: skip

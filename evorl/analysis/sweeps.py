@@ -41,12 +41,12 @@ def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
 
 def read_index(directory: Path) -> dict[str, list[str]]:
     """Return the overrides of each job, by directory below that of the sweep; empty without an index."""
-    found = (read_json(directory, INDEX_FILE) or {}).get("jobs")
-    if not isinstance(found, dict):
+    jobs = (read_json(directory, INDEX_FILE) or {}).get("jobs")
+    if not isinstance(jobs, dict):
         return {}
     return {
         name: [str(word) for word in words]
-        for name, words in found.items()
+        for name, words in jobs.items()
         if all(map(run_directory.is_name, name.split("/"))) and isinstance(words, list)
     }
 
@@ -132,8 +132,8 @@ def _weight_of_fitness(directory: Path) -> float:
     objectives = evolver.get("objectives") if isinstance(evolver, dict) else None
     first = objectives[0] if isinstance(objectives, list) and objectives else "fitness"
     weights = first if isinstance(first, dict) else {first: 1.0}
-    found = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))
-    return -found if sought.get("direction") == "minimize" else found
+    weight = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))
+    return -weight if sought.get("direction") == "minimize" else weight
 
 
 def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
@@ -162,13 +162,13 @@ def _split_override(word: str) -> tuple[str, str]:
 
 def started_jobs(directory: Path) -> list[str]:
     """Return the jobs of a search that have started. One that could write nothing left the folder that Hydra made."""
-    found = []
+    pending = []
     for root, folders, files in os.walk(directory):
         begun = ".hydra" in folders or not {failure.FILE_NAME, "provenance.json"}.isdisjoint(files)
         if root != str(directory) and (begun or not [*folders, *(name for name in files if name[0] != ".")]):
-            found.append(os.path.relpath(root, directory))
+            pending.append(os.path.relpath(root, directory))
             folders.clear()
-    return sorted(found)
+    return sorted(pending)
 
 
 def failure_reason(directory: Path) -> str | None:

@@ -159,8 +159,8 @@ def files_of_words(words: Sequence[str]) -> list[str]:
     """Return the config files that the command line ``evorl.run WORD...`` composes, from conf/ and without suffix."""
     with opened() as hydra:
         compose(hydra, words)  # raises `BadRequest` if they are refused
-        found = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
-        return [default.config_path for default in found if default.config_path is not None]
+        defaults = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
+        return [default.config_path for default in defaults if default.config_path is not None]
 
 
 def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:

@@ -74,13 +74,13 @@ def first_line(error: BaseException) -> str:
 
 def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
     try:
-        found = parse_override(text, hydra)
+        override = parse_override(text, hydra)
     except (HydraException, ValueError):
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
-    if not found.key_or_group:
+    if not override.key_or_group:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
-    _check_ranges(found)
-    return found
+    _check_ranges(override)
+    return override
 
 
 def _check_ranges(override: Override) -> None:

@@ -92,11 +92,11 @@ class Generational(ABC):
         metrics: Metrics = {}
         while self._complete():
             size = self._size()
-            now, self._arrived = (
+            generation, self._arrived = (
                 sorted(self._arrived[:size], key=lambda evaluation: evaluation.individual.id),
                 self._arrived[size:],
             )
-            metrics = self.learn(now, seeds.generator(self.seed, "learn", self.generation))
+            metrics = self.learn(generation, seeds.generator(self.seed, "learn", self.generation))
             self.generation += 1
         return metrics
 

@@ -268,10 +268,10 @@ class Agents:
         return [self.payoffs.score(agent, snapshot.number) for snapshot in self.snapshots]
 
     def _metrics(self) -> Metrics:
-        found = {"league/snapshots": float(len(self.snapshots)), "league/resets": float(self.resets)}
+        metrics = {"league/snapshots": float(len(self.snapshots)), "league/resets": float(self.resets)}
         if (leader := self.leader) is not None:
-            found |= {"league/score": self.score(leader), "league/score_worst": min(self._scores(leader))}
-        return found
+            metrics |= {"league/score": self.score(leader), "league/score_worst": min(self._scores(leader))}
+        return metrics
 
     # -------------------------------------------------------------- state
 

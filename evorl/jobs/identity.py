@@ -42,9 +42,9 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dic
             begun[name] = {**defaults, **there}
             if begun[name] == {**asked[name], "every": None}:
                 asked[name] = begun[name]
-    past, now = flatten(begun), flatten(job.round_trip(asked))
-    for name in dict.fromkeys([*now, *past]):
-        there, here = (tree.get(name, _ABSENT) for tree in (past, now))
+    past, present = flatten(begun), flatten(job.round_trip(asked))
+    for name in dict.fromkeys([*present, *past]):
+        there, here = (tree.get(name, _ABSENT) for tree in (past, present))
         if there == here or name == "record.group" or (name in PATHS and same_source(directory, there, here)):
             continue  # the group is named after the directory of a sweep
         raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)

@@ -92,20 +92,20 @@ def _individual(
         present += [
             with_weights(evolver.centre, evaluation.individual, evolution.population) for evaluation in evolver.arrived
         ]
-    found = {
+    individuals = {
         str(candidate.id): candidate for candidate in present if candidate.weights is not None or not how.space.weights
     }
     if "candidates" in run:  # missing in runs of older versions
-        found |= {
+        individuals |= {
             str(evaluation.individual.id): evaluation.individual for evaluation in unpack_evaluations(run["candidates"])
         }
     for leader in unpack_evaluations(run["leader"]):
-        found["best"] = found[str(leader.individual.id)] = leader.individual
-    if which not in found:
+        individuals["best"] = individuals[str(leader.individual.id)] = leader.individual
+    if which not in individuals:
         seeds = [str(individual.id) for individual in present if individual.weights is None]
-        ids = sorted(int(name) for name in found if name != "best")
+        ids = sorted(int(name) for name in individuals if name != "best")
         raise BadRequest(_unknown(which, ids, seeds), "individual")
-    return found[which], how
+    return individuals[which], how
 
 
 def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:

@@ -199,9 +199,9 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
         return {}, str(sweeps.why_unfinished(job))
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
-    found = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
-    found |= {name: result.get(name) for name in ("fitness", "steps", "seconds")}
-    return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
+    results = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
+    results |= {name: result.get(name) for name in ("fitness", "steps", "seconds")}
+    return {name: float(x) if is_number(x) else math.nan for name, x in results.items()}, ""
 
 
 class _ToldRow(msgspec.Struct):

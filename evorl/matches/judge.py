@@ -90,13 +90,13 @@ _Sides = dict[tuple[int, int], tuple[Array, Array]]
 
 
 def _by_side(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]]) -> _Sides:
-    found = {}
+    played = {}
     for i, j in combinations(range(len(players)), 2):
         names, swapped = key(players[i], players[j])
         each = np.array(points[names])
         each = each[: len(each) // 2 * 2]
-        found[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
-    return found
+        played[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
+    return played
 
 
 def _first_side(sides: _Sides, seed: int) -> tuple[float, float, float]:
@@ -127,12 +127,12 @@ def _share(wins: Array, games: NDArray[np.int64]) -> Array:
 
 
 def _shares_by_side(sides: _Sides, count: int) -> Array:
-    found = np.full((2, count, count), 0.5)
+    scores = np.full((2, count, count), 0.5)
     for (i, j), pair in sides.items():
         for side in (0, 1):
-            found[side, i, j] = pair[side].mean()
-            found[1 - side, j, i] = 1 - found[side, i, j]
-    return found
+            scores[side, i, j] = pair[side].mean()
+            scores[1 - side, j, i] = 1 - scores[side, i, j]
+    return scores
 
 
 def log_odds(wins: Array, games: NDArray[np.int64]) -> Array:

@@ -140,8 +140,8 @@ class _Run:
             heartbeat()
             noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
             player.send(rows, player.decide(noise))
-            now, over = player.recv()
-            rows = now.slots
+            decisions, over = player.recv()
+            rows = decisions.slots
             touched = set()
             for slot, episode in over:
                 game = slot // self.sides

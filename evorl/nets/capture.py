@@ -206,10 +206,10 @@ class Trace:
         for number, (_, args, kwargs, out) in enumerate(self.calls):
             made |= {id(x) for x in tree_leaves(out)}
             last |= {id(x): number for x in tree_leaves((args, kwargs, out)) if id(x) in made}
-        found: list[list[int]] = [[] for _ in self.calls]
+        released: list[list[int]] = [[] for _ in self.calls]
         for one in last.keys() - {id(x) for x in self.results}:
-            found[last[one]].append(one)
-        return found
+            released[last[one]].append(one)
+        return released
 
     def of_one_device(self) -> Trace:
         """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""
@@ -227,12 +227,12 @@ class Trace:
     @cached_property
     def written(self) -> set[int]:
         """The memory that operations write in place; versions of tensors do not tell, since Adam's kernel sets none."""
-        found = list[Any]()
+        outputs = list[Any]()
         for operation, args, kwargs, _ in self.calls:
             arguments = operation._schema.arguments
             given = {**{argument.name: x for argument, x in zip(arguments, args, strict=False)}, **kwargs}
-            found += tree_leaves([given.get(argument.name) for argument in arguments if argument.is_write])
-        return {_memory(x) for x in found if isinstance(x, Tensor)}
+            outputs += tree_leaves([given.get(argument.name) for argument in arguments if argument.is_write])
+        return {_memory(x) for x in outputs if isinstance(x, Tensor)}
 
     @property
     def text(self) -> str:

@@ -134,8 +134,8 @@ IMAGE_ENCODERS: dict[Encoder, type[Convolutions | ImpalaResNet]] = {
 def encoders(spec: Spec, kind: Encoder, dense: bool = True) -> tuple[nn.ModuleList, int]:
     """Return an encoder for each input, and the width of their outputs together."""
     image = IMAGE_ENCODERS[kind]
-    found = [image(entry.shape, dense) if is_image(entry) else Flatten(entry.shape) for entry in spec.inputs]
-    return nn.ModuleList(found), sum(encoder.width for encoder in found)
+    modules = [image(entry.shape, dense) if is_image(entry) else Flatten(entry.shape) for entry in spec.inputs]
+    return nn.ModuleList(modules), sum(encoder.width for encoder in modules)
 
 
 def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:

@@ -176,11 +176,11 @@ class ReturnScale:
 
     def __call__(self, reward: Tensor, start: Tensor) -> Tensor:
         """reward [T, B, R], start [T, B] -> scaled reward within [-CLIP, CLIP]; the statistics include this batch."""
-        now = torch.zeros_like(reward[0]) if self.returns is None else self.returns
+        returns = torch.zeros_like(reward[0]) if self.returns is None else self.returns
         seen = torch.empty_like(reward)
         for t in range(len(reward)):
-            seen[t] = now = now * self.gamma * (~start[t]).unsqueeze(-1) + reward[t]
-        self.returns = now
+            seen[t] = returns = returns * self.gamma * (~start[t]).unsqueeze(-1) + reward[t]
+        self.returns = returns
         self.running.update(seen.flatten(0, 1))
         return (reward / self.running.std.float().clamp(min=FLOOR)).clamp(-CLIP, CLIP)
 

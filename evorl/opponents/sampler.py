@@ -56,11 +56,11 @@ def forms(own: Hyper, others: Sequence[RunPolicy]) -> Forms:
 
 def as_opponents(others: Sequence[RunPolicy], of_others: Sequence[int]) -> list[Opponent]:
     """Read the policies of other runs, whose forms are known. Raises `BadRequest`."""
-    found = []
+    policies = []
     for place, (one, form) in enumerate(zip(others, of_others, strict=True)):
         step, weights = one.read()
-        found.append(Opponent(RUNS - place, one.name, step, weights, form))
-    return found
+        policies.append(Opponent(RUNS - place, one.name, step, weights, form))
+    return policies
 
 
 class OpposedSampler:

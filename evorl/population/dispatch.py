@@ -161,9 +161,9 @@ class SeedFollower:
     """A worker's evaluator together with its own copy of the search's parameters."""
 
     def __init__(self, make: Callable[[int], Evaluator], centre: Callable[[], Seeded | None], member: int) -> None:
-        self.evaluator, self.member, found = make(member), member, centre()
-        assert found is not None
-        self.centre = found
+        self.evaluator, self.member, start = make(member), member, centre()
+        assert start is not None
+        self.centre = start
 
     def follow(
         self, generation: int, past: Fitness, places: list[int], memory: StateDict | None

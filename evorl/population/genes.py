@@ -158,17 +158,17 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
 def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
     """The gene, with choices of its key's type. Raises `BadRequest` where its range includes an invalid value."""
     ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
-    found = []
+    names = []
     for end in ends:
         try:
-            found.append(_checked_value(experiment, gene.name, end))
-            world = with_values(experiment, {gene.name: found[-1]}).mdp
+            names.append(_checked_value(experiment, gene.name, end))
+            world = with_values(experiment, {gene.name: names[-1]}).mdp
             if usual is not None and _is_world_key(gene.name):
                 _check_world(world, experiment.mdp, usual)
         except (BadRequest, ValueError) as error:
             reason = error.args[0] if isinstance(error, BadRequest) else error
             raise BadRequest(f"its range reaches {end}: {reason}", f"ec.genes.{gene.name}") from None
-    return replace(gene, choices=tuple(found)) if gene.choices else gene
+    return replace(gene, choices=tuple(names)) if gene.choices else gene
 
 
 def _is_world_key(name: str) -> bool:
@@ -193,10 +193,10 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
         raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
     try:
         world.ready()
-        now = spec(world)
+        present = spec(world)
     finally:
         world.close()
-    other = [field.name for field in fields(Spec) if getattr(now, field.name) != getattr(usual, field.name)]
+    other = [field.name for field in fields(Spec) if getattr(present, field.name) != getattr(usual, field.name)]
     if other:
         raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
 

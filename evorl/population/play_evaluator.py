@@ -44,14 +44,14 @@ TASKS = 4  # tasks that the slots are divided into if ec.together is null
 def play_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     if not experiment.rl.policy_head:
         raise BadRequest("plays the weights of a policy, and this learner has action values; rl=ppo has one", "ec")
-    found = genes(evolution.genes, experiment)
-    for gene in found:
+    searched = genes(evolution.genes, experiment)
+    for gene in searched:
         if gene.name.startswith("rl."):
             raise BadRequest("lifetime=play learns nothing, so no key of rl can be a gene", f"ec.genes.{gene.name}")
     world = spec(experiment.mdp.evaluation_world())
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
-    space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
+    space = Space(searched, actor.size, fresh, tuple(actor.layout.sizes))
     slots = evolution.slots or evolution.population
     together = evolution.together or math.ceil(slots / TASKS)
 
@@ -70,7 +70,7 @@ def play_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalua
         return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
 
     moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
-    make = partial(PlayEvaluator, experiment, evolution, found, together)
+    make = partial(PlayEvaluator, experiment, evolution, searched, together)
     return EvaluationPlan(space, make, together, learner, evolution.objective_names, begin, moments)
 
 
@@ -86,12 +86,12 @@ class PlayEvaluator:
         self,
         experiment: Experiment,
         evolution: IndependentEvolution,
-        found: tuple[Gene, ...],
+        searched: tuple[Gene, ...],
         together: int,
         member: int,
     ) -> None:
         torch.set_num_threads(experiment.rl.threads)
-        self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
+        self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(searched), together
         self.actor: Actor | None = None
         self.seen: Moments | None = None  # statistics of the inputs of this task so far
 

@@ -88,8 +88,8 @@ def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int
 
 def numbers_of_episodes(episodes: Sequence[Episode], sides: int) -> tuple[dict[str, Array], int]:
     """Return each result in every episode [E], by name, and the environment steps of all of them."""
-    found = sorted({name for episode in episodes for name in episode.results})
-    result = {name: np.array([episode.results[name] for episode in episodes]) for name in found}
+    names = sorted({name for episode in episodes for name in episode.results})
+    result = {name: np.array([episode.results[name] for episode in episodes]) for name in names}
     result |= {
         "return": np.array([episode.ret for episode in episodes]),
         "length": np.array([episode.length for episode in episodes]),

@@ -147,10 +147,10 @@ class Selection:
     def of(self, candidates: Sequence[Candidate]) -> Selected | None:
         """Select one of the candidates, which stand by first fitness; None if none of them can be replayed."""
         first = [self._scores(candidate.evaluation.result) for candidate in candidates]
-        found = halve(first, self.episodes, lambda place, *keys: self._replay(candidates[place], *keys))
-        if found is None:
+        ranking = halve(first, self.episodes, lambda place, *keys: self._replay(candidates[place], *keys))
+        if ranking is None:
             return None
-        place, scores, steps = found
+        place, scores, steps = ranking
         games = scores.reshape(-1, self._sides).mean(1)  # the sides of a game are not independent
         return Selected(candidates[place].id, games.tolist(), len(scores), steps)
 

@@ -37,7 +37,7 @@ ACTING = ("moments",)
 
 
 def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
-    found = genes(evolution.genes, experiment)
+    searched = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
 
     def begun(seed: int) -> Learner:
@@ -61,8 +61,8 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
         learned = {**inherited(own), **optimizers(state)}
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
-    space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
-    make = partial(TrainEvaluator, experiment, evolution, found)
+    space = Space(searched, sum(layout.sizes), fresh, tuple(layout.sizes))
+    make = partial(TrainEvaluator, experiment, evolution, searched)
     check = partial(experiment.rl.check_memory, world, evolution.train_steps)
     return EvaluationPlan(
         space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
@@ -73,9 +73,9 @@ class TrainEvaluator:
     """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
 
     def __init__(
-        self, experiment: Experiment, evolution: IndependentEvolution, found: tuple[Gene, ...], member: int
+        self, experiment: Experiment, evolution: IndependentEvolution, searched: tuple[Gene, ...], member: int
     ) -> None:
-        self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
+        self.experiment, self.evolution, self.space = experiment, evolution, Space(searched)
 
     def evaluate(self, packed: StateDict) -> TaskResult:
         return TaskResult(

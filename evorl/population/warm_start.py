@@ -105,16 +105,16 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
         raise BadRequest("individuals that only play have no optimiser", "init_optimizer")
     if init.optimizer and people and "optimizer" not in (people[0].memory or {}).get("learner", {}):
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
-    found = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
+    states = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
     if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
         others = [
             individual for individual in people[1:] if individual.weights is not None
         ]  # None if they were sent as seeds
-        found += [
+        states += [
             InitialState(_weights(other), _taken_over(other.memory, init.optimizer), genes[other.id])
             for other in others
         ]
-    return found[:most]
+    return states[:most]
 
 
 def saved_individuals(run: StateDict) -> list[Individual]:
@@ -125,18 +125,18 @@ def saved_individuals(run: StateDict) -> list[Individual]:
     f = objectives(others)
     lost = failed(f) if others else ()
     order = [others[i] for i in best(f, len(others)) if not lost[i]] if others else []
-    found = {
+    individuals = {
         evaluation.individual.id: evaluation.individual for evaluation in [*unpack_evaluations(run["leader"]), *order]
     }
-    return list(found.values())
+    return list(individuals.values())
 
 
 def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
     """Return the genes of each individual by id, from the journal. Raises `BadRequest` for a missing line."""
-    found = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
-    for lost in [person.id for person in people if person.id not in found]:
+    genes_of = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
+    for lost in [person.id for person in people if person.id not in genes_of]:
         raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
-    return found
+    return genes_of
 
 
 def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list[Individual]:

@@ -93,9 +93,9 @@ def segments_of(run_dir: Path, step: int | None = None) -> Segments:
 
     Segments that a killed process wrote ahead are removed.
     """
-    found = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
-    found.remove_ahead()
-    return found
+    segments = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
+    segments.remove_ahead()
+    return segments
 
 
 def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
@@ -201,10 +201,10 @@ def steps(run_dir: Path) -> list[int]:
     A link is no checkpoint. Raises `Unsafe` if ``checkpoints`` itself is a link.
     """
     try:
-        found = run_directory.entries(run_dir, _HOME)
+        entries = run_directory.entries(run_dir, _HOME)
     except FileNotFoundError:
         return []
-    return sorted(int(entry.name) for entry in found if entry.kind == "folder" and _STEP.fullmatch(entry.name))
+    return sorted(int(entry.name) for entry in entries if entry.kind == "folder" and _STEP.fullmatch(entry.name))
 
 
 def digest(run_dir: Path, step: int) -> str | None:
@@ -262,10 +262,10 @@ def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple
         return run
 
     if which == "latest":
-        found = newest(run_dir, rows=False, take=checked)
-        if found is None:
+        newest_kept = newest(run_dir, rows=False, take=checked)
+        if newest_kept is None:
             raise BadRequest(f"{run_dir} holds no checkpoint")
-        return found
+        return newest_kept
     if which not in steps(run_dir):
         raise BadRequest(f"{run_dir} holds no checkpoint of step {which} any more")
     path = run_dir / _HOME / str(which)
@@ -313,8 +313,8 @@ def load(path: Path, rows: bool = True) -> StateDict:
         for name, array in arrays.items():
             insert(state, name, array)
         if rows:
-            for name, found in document.get("rows", {}).items():
-                insert(state, name, _read_rows(run_dir, place, known, found))
+            for name, segments in document.get("rows", {}).items():
+                insert(state, name, _read_rows(run_dir, place, known, segments))
         return state
 
 

@@ -153,8 +153,8 @@ def as_json(report: Any, name: str, **address: str) -> dict[str, Any]:
     """Return what the server keeps of a report, with its schema's names; ``address``: id and url, once it has them."""
     model = report._to_model()
     model.name = name
-    found: dict[str, Any] = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
-    return found | address
+    document: dict[str, Any] = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+    return document | address
 
 
 # ------------------------------------------------------------------ sending

@@ -103,22 +103,22 @@ def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     scores = [scores_of(np.array([*curves.values()], np.float64)) for curves in (old, new)]
     if not all(np.isfinite(score).all() for score in scores):
         return Verdict(count, "differs: returns that are not finite", differs=True)
-    found = difference(*scores)
-    if found.found:
-        words = f"differs (p = {found.p:.2g})"
-    elif found.within(margin):
+    test = difference(*scores)
+    if test.found:
+        words = f"differs (p = {test.p:.2g})"
+    elif test.within(margin):
         words = f"equivalent (within {format_number(margin)})"
     else:
-        words = f"undecided (p = {found.p:.2g})"
-    return Verdict(count, words, found.found, found.p, found.by_score)
+        words = f"undecided (p = {test.p:.2g})"
+    return Verdict(count, words, test.found, test.p, test.by_score)
 
 
-def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:
+def report(verdicts: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:
     """A Markdown table of the verdicts, what chance does to so many of them, and why other bits may not be the code's.
 
     ``kept``: the result that was checked.
     """
-    if not found:
+    if not verdicts:
         return ["nothing that the changes could affect"]
     rows = [
         [
@@ -127,10 +127,10 @@ def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[st
             comparison.words,
             *(map(_cell, comparison.differences) if comparison.differences else ("-", "-")),
         ]
-        for title, comparison in found.items()
+        for title, comparison in verdicts.items()
     ]
     lines = markdown_rows(HEADER, rows)
-    tested = sum(comparison.p is not None for comparison in found.values())
+    tested = sum(comparison.p is not None for comparison in verdicts.values())
     if tested > 1:
         chance = 100 * (1 - (1 - LEVEL) ** tested)
         lines += [
@@ -138,7 +138,7 @@ def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[st
             f"{tested} tests at {LEVEL:.0%}: without any difference, {chance:.0f} % of such checks say that something "
             "differs.",
         ]
-    if any(comparison.runs and comparison.words != SAME_BITS for comparison in found.values()) and (
+    if any(comparison.runs and comparison.words != SAME_BITS for comparison in verdicts.values()) and (
         why := _other_instructions(kept)
     ):
         lines += ["", why]

@@ -32,7 +32,12 @@ OF_THE_RUNS = ("date", "command", "commit", "cpu", "kernels", "cores", "load", "
 
 
 def content(
-    table: Table, found: Analysis, profile: str, changed: Sequence[str], facts: Mapping[str, Any], made_of: str | None
+    table: Table,
+    analysis: Analysis,
+    profile: str,
+    changed: Sequence[str],
+    facts: Mapping[str, Any],
+    made_of: str | None,
 ) -> Content:
     """The result as plain data."""
     return {
@@ -44,15 +49,15 @@ def content(
         "size": table.profiles[profile].told,
         "settings": list(changed),
         "about": (table.about or "").strip(),
-        "header": list(found.header),
-        "rows": [list(row) for row in found.rows],
-        "also": [{"header": list(more.header), "rows": [list(row) for row in more.rows]} for more in found.also],
-        "gates": dict(found.gates),
-        "notes": list(found.notes),
-        "figures": {picture.name: picture.caption for picture in found.pictures},
-        "machine": {**facts, **found.facts},
+        "header": list(analysis.header),
+        "rows": [list(row) for row in analysis.rows],
+        "also": [{"header": list(more.header), "rows": [list(row) for row in more.rows]} for more in analysis.also],
+        "gates": dict(analysis.gates),
+        "notes": list(analysis.notes),
+        "figures": {picture.name: picture.caption for picture in analysis.pictures},
+        "machine": {**facts, **analysis.facts},
         "made_of": made_of,
-        "data": dict(found.data),
+        "data": dict(analysis.data),
     }
 
 
@@ -66,17 +71,17 @@ def elsewhere(told: Content, committed: Path, out: Path) -> Content:
     return {**told, "about": placed(told["about"]), "notes": [*map(placed, told["notes"])]}
 
 
-def write(out: Path, name: str, told: Content, found: Analysis) -> None:
+def write(out: Path, name: str, told: Content, analysis: Analysis) -> None:
     """Write a result into a folder: figures, films and policies first, and the JSON file last."""
     from evorl.analysis.figures import render
 
     out.mkdir(parents=True, exist_ok=True)
-    for picture in found.pictures:
+    for picture in analysis.pictures:
         for kind, drawn in render(picture.figure).items():
             files.replace(out / f"{picture.name}.{kind}", drawn)
-    for kept, place in found.files.items():
+    for kept, place in analysis.files.items():
         shutil.copyfile(place, out / kept)
-    for kept, policy in found.policies.items():
+    for kept, policy in analysis.policies.items():
         keep(*policy, out / "policies" / kept)
     files.replace(out / f"{name}.md", markdown(told).encode())
     plain = msgspec.json.encode(told, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
@@ -157,13 +162,13 @@ def recorded(runs: Sequence[RunRecord]) -> dict[str, Any]:
 
 def ranges(numbers: Iterable[int]) -> str:
     """Whole numbers in words: 0-4, 7."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in sorted({*numbers}):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
+            runs.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def of_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:

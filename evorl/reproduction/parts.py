@@ -85,9 +85,9 @@ class Measurement(NamedTuple):
         place, words = self.place(runs), settings(also)
         kept = read_json(place.parent, place.name)
         if kept is None:
-            found = self.measure(Given(words, runs / self.name))
+            measured = self.measure(Given(words, runs / self.name))
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, {"words": words, "found": found})
+            write_json(place, {"words": words, "found": measured})
             print(f"{place} has been measured", flush=True)
         elif kept["words"] != words:
             past = " ".join(kept["words"]) or "no words"

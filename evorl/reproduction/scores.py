@@ -57,7 +57,7 @@ def score(*strata: Sequence[float]) -> Score:
 
 def _last(run: RunRecord) -> float:
     """The return of its last evaluation; -inf if it has none."""
-    return -np.inf if (found := run.last(METRIC)) is None else found
+    return -np.inf if (value := run.last(METRIC)) is None else value
 
 
 def median_run(runs: Sequence[RunRecord]) -> RunRecord:

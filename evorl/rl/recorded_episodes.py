@@ -69,11 +69,11 @@ class _Trace:
             self.legal.append(player.now.legal[slot].copy())
 
     def end(self, player: Player, slot: int) -> None:
-        now = player.now
+        decisions = player.now
         self.see(player, slot)  # the first state of the next episode, which no transition reads
-        self.terminated = bool(now.terminated[slot])
-        self.final = [x[slot].copy() for x in now.final]
-        last = now.legal if now.final_legal is None else now.final_legal
+        self.terminated = bool(decisions.terminated[slot])
+        self.final = [x[slot].copy() for x in decisions.final]
+        last = decisions.legal if decisions.final_legal is None else decisions.final_legal
         self.final_legal = None if last is None else last[slot].copy()
 
     def fragment(self) -> Fragment:

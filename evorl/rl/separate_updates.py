@@ -65,8 +65,8 @@ def train_actor(
     ``individual`` names its random draws. ``step``: environment steps, for the schedules. Raises `NotFinite`.
     """
     draw = partial(_draw_for_actor, learner, reading, individual)
-    theta, found = _follow_critic(learner, theta, draw, steps, step, CHUNK)
-    return theta, finite_means(found, steps)
+    theta, sums = _follow_critic(learner, theta, draw, steps, step, CHUNK)
+    return theta, finite_means(sums, steps)
 
 
 def train_actors(
@@ -85,8 +85,8 @@ def train_actors(
         noise, inputs = zip(*(draw(first, count) for draw in draws), strict=True)
         return torch.stack(noise, 1), tuple(torch.stack(x, 1) for x in zip(*inputs, strict=True))
 
-    theta, found = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
-    stacked = {name: torch.stack(x) for name, x in found.items()}
+    theta, sums = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
+    stacked = {name: torch.stack(x) for name, x in sums.items()}
 
     def one(k: int) -> Trained:
         return theta[k], finite_means({name: [x[:, k]] for name, x in stacked.items()}, steps)

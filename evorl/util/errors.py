@@ -73,9 +73,9 @@ def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, s
     close = [choice for choice in choices if one_edit(word, choice)] or [
         choice for choice in choices if abbreviates(choice, word)
     ]
-    found = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
-    found = found or difflib.get_close_matches(word, choices, 1, 0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
+    near = near or difflib.get_close_matches(word, choices, 1, 0.5)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def abbreviates(a: str, b: str) -> bool:

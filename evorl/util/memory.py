@@ -19,8 +19,8 @@ class Memory(NamedTuple):
 def available(root: Path = Path("/")) -> Memory:
     """Return the memory that is left. ``root`` is the file system that the control groups are read from."""
     machine = psutil.virtual_memory()
-    found = [Memory(machine.available, f"this machine has {gigabytes(machine.total)}"), *_control_groups(root)]
-    return min(found, key=lambda limit: limit.left)
+    limits = [Memory(machine.available, f"this machine has {gigabytes(machine.total)}"), *_control_groups(root)]
+    return min(limits, key=lambda limit: limit.left)
 
 
 def gigabytes(count: float) -> str:

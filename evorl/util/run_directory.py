@@ -95,15 +95,15 @@ def read_yaml(root: Path, name: str) -> Any:
 def parse_json(content: bytes) -> Any:
     """Parse JSON, in which NaN and Infinity may stand. Raises ValueError, also for too many levels."""
     try:
-        found = msgspec.json.decode(content)
+        value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):  # it knows neither NaN nor Infinity
         if b"\\ud" in content.lower():
             raise
-        found = _parse_json_loosely(content)
+        value = _parse_json_loosely(content)
     except RecursionError:
         raise ValueError("too many levels") from None
-    _check_depth(found, DEPTH)
-    return found
+    _check_depth(value, DEPTH)
+    return value
 
 
 def _parse_json_loosely(content: bytes) -> Any:
@@ -321,11 +321,11 @@ def descriptor(root: Path, name: str, flags: int) -> int:
             file = os.open(last, flags | _SAFE, 0o644, dir_fd=folder)
         except OSError as error:
             raise _explained(error, root / name, folder, last) from None
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
         os.close(file)
         raise Unsafe(root / name, "it is no regular file")
-    if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
+    if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
         os.close(file)
         raise Unsafe(root / name, "it has another name elsewhere (a hard link), where writing would change it too")
     return file

@@ -91,8 +91,8 @@ class RowMasks:
     def final(self, infos: dict[str, Any], ended: Array) -> Array:
         """Return the masks [len(ended), L] of the last states of these rows, in same-step reset mode."""
         told = infos.get("final_info")
-        found = self.read(told) if isinstance(told, dict) and self._method is None else None
-        masks, there = found or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
+        mask = self.read(told) if isinstance(told, dict) and self._method is None else None
+        masks, there = mask or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
         free = ~(there & masks.any(1))
         final: Array = (masks | free[:, None])[ended]
         return final
