@@ -74,14 +74,14 @@ def run(words: Sequence[str]) -> None:
         with _opened(args) as hydra:
             return complete(hydra, args, parser, name)
     args.overrides = [_with_latest(word) for word in args.overrides]
-    given = {override.key_or_group: override.value() for override in parse(args.overrides)}
-    if given.get("resume") is not None:
-        if given.get("replay") is not None:
+    overrides = {override.key_or_group: override.value() for override in parse(args.overrides)}
+    if overrides.get("resume") is not None:
+        if overrides.get("replay") is not None:
             raise BadRequest("repeats one run, alone on the command line", "replay")
-        return _resume(Path(str(given["resume"])), args)
+        return _resume(Path(str(overrides["resume"])), args)
     with _opened(args) as hydra:
-        if given.get("replay") is not None:
-            return _replay(Path(str(given["replay"])), hydra, args, name)
+        if overrides.get("replay") is not None:
+            return _replay(Path(str(overrides["replay"])), hydra, args, name)
         if _wants_information(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
             return _help(hydra, composed, args.overrides, name) if args.help else show_info(hydra, args, parser, name)
@@ -226,9 +226,9 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
         past = config.read_run_config(directory, "replay")
         places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
         others = [word for word in args.overrides if word not in places]
-        given = argparse.Namespace(**{**vars(args), "overrides": others})
+        request = argparse.Namespace(**{**vars(args), "overrides": others})
         trust = config.trusted_packages(others, {})
-        ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
+        ec = config.experiment(_amended_config(past, directory, request, "replay repeats")[0], trust).ec
         if ec is None or not ec.follows_arrival:
             raise BadRequest(
                 f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay"
@@ -238,7 +238,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
                 f"the genes of {directory} were changed on the way; a replay has one set of them", "replay"
             )
         past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
-        now, choices = _amended_config(past, directory, given, "replay repeats")
+        now, choices = _amended_config(past, directory, request, "replay repeats")
         experiment = config.experiment(now, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)

@@ -100,25 +100,25 @@ def comparison_rows(scores: Scores) -> list[Row]:
 
 def left_out(scores: Scores) -> list[str]:
     """Name the groups that are not compared, with the reason, and those of which some runs have no score."""
-    told = []
+    reasons = []
     for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True):
         name = ", ".join(f"{key}={short_texts([value])[0]}" for key, value in _names(group).items()) or "all runs"
         few = [world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2]
         some = f"{sum(lacking)} of its {count(sum(map(len, values)) + sum(lacking), 'run')}"
         if any(lacking) and scores.at != "end":
-            told.append(f"{name} is not compared: {some} had no score by then.")
+            reasons.append(f"{name} is not compared: {some} had no score by then.")
         elif few and len(scores.worlds) > 1:
-            told.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
+            reasons.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
         elif few:
-            told.append(f"{name} is not compared: fewer than two of its runs have a score.")
+            reasons.append(f"{name} is not compared: fewer than two of its runs have a score.")
         elif any(lacking):
-            told.append(f"{name} is compared without {some}, which have no score.")
+            reasons.append(f"{name} is compared without {some}, which have no score.")
     more = (
-        [f"Nor are {len(told) - MOST_NAMES} more groups compared with all of their runs."]
-        if len(told) > MOST_NAMES
+        [f"Nor are {len(reasons) - MOST_NAMES} more groups compared with all of their runs."]
+        if len(reasons) > MOST_NAMES
         else []
     )
-    return [*told[:MOST_NAMES], *more]
+    return [*reasons[:MOST_NAMES], *more]
 
 
 def _not_made(scores: Scores) -> list[str]:
@@ -162,7 +162,7 @@ def summary(rows: Sequence[Row]) -> str:
         "no difference": "No difference shown",
         "too few": "Too few runs to tell",
     }
-    told = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
+    sentences = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
     for begins, words in kinds.items():
         estimates = [
             f"{name} (better in {_percent(row[BETTER])} of pairs{_p(row[VERDICT])})"
@@ -170,8 +170,8 @@ def summary(rows: Sequence[Row]) -> str:
             if row[VERDICT].startswith(begins)
         ]
         more = [f"and {len(estimates) - MOST_NAMES} more"] if len(estimates) > MOST_NAMES else []
-        told += [f"{words}: {'; '.join([*estimates[:MOST_NAMES], *more])}."] if estimates else []
-    return " ".join(told)
+        sentences += [f"{words}: {'; '.join([*estimates[:MOST_NAMES], *more])}."] if estimates else []
+    return " ".join(sentences)
 
 
 def _aggregates(scores: Scores, values: Sequence[Sequence[float]]) -> dict[str, Estimate]:

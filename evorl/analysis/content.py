@@ -149,8 +149,8 @@ def budget(runs: Sequence[RunRecord]) -> str:
 
     Of one run that has not ended, also the steps so far: ``1,350 of 3,000 environment steps``.
     """
-    given = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
-    known = [float(steps) for steps in given if is_number(steps)]
+    budgets = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
+    known = [float(steps) for steps in budgets if is_number(steps)]
     if not known:
         return ""
     low, high = min(known), max(known)

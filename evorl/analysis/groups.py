@@ -146,8 +146,8 @@ def check_keys(by: Sequence[str], runs: Sequence[RunRecord]) -> None:
     for key in by:
         if key not in known:
             varied = list(differences(runs))
-            told = nearest(key, [*varied, *sorted(known)]) or f"; keys that differ: {', '.join(varied) or 'none'}"
-            raise BadRequest(f"no run has the key {key}{told}", key="by")
+            hint = nearest(key, [*varied, *sorted(known)]) or f"; keys that differ: {', '.join(varied) or 'none'}"
+            raise BadRequest(f"no run has the key {key}{hint}", key="by")
 
 
 def _grouped(runs: Sequence[RunRecord], varied: Mapping[str, Sequence[Any]]) -> list[Group]:

@@ -59,9 +59,9 @@ def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest:
         return Headline(sentences=["No run has a score yet."], best=None)
     first = ranked[0]
     _, best = min(first.scores, key=lambda score: score[0] if lowest else -score[0])
-    told = [_standing(measure, ranked, compared, lowest)]
+    sentences = [_standing(measure, ranked, compared, lowest)]
     when = _lead(ranked, groups, lowest) if len(ranked) > 1 else _peak(best, lowest)
-    return Headline(sentences=[*told, *([when] if when else [])], best=best)
+    return Headline(sentences=[*sentences, *([when] if when else [])], best=best)
 
 
 def _named(groups: Sequence[Group]) -> Headline | None:

@@ -145,7 +145,7 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
 
     Runs that cannot be read for a moment leave the page as it is; the reason is printed, once.
     """
-    rest, told = EVERY_S, ""
+    rest, shown = EVERY_S, ""
     while True:
         time.sleep(rest)
         began = time.perf_counter()
@@ -156,9 +156,9 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
             seen = newest
             server.show(compose())
         except (BadRequest, OSError) as error:
-            if str(error) != told:
+            if str(error) != shown:
                 say(f"evorl: {error}", sys.stderr)
-            told = str(error)
+            shown = str(error)
         rest = max(EVERY_S, SHARE * (time.perf_counter() - began))
 
 

@@ -45,7 +45,7 @@ def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
     ``choices``: the chosen file of each config group of every run; those of one algorithm with and without its file are
     compared on purpose.
     """
-    told = []
+    notes = []
     known = [choice for choice in choices if {"mdp", "rl"} <= {*choice}]
     for world in dict.fromkeys(pair["mdp"] for pair in known):
         files = {pair["rl"]: pair["tuned"] for pair in known if pair["mdp"] == world and "tuned" in pair}
@@ -53,11 +53,11 @@ def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
         if files and plain:
             tuned = ", ".join(f"{name} (tuned={file})" for name, file in files.items())
             have = "has" if len(files) == 1 else "have"
-            told.append(
+            notes.append(
                 f"Of {world}, {tuned} {have} tuned settings and {', '.join(plain)} only defaults, which may make the "
                 "difference: with ~tuned all have their defaults."
             )
-    return told
+    return notes
 
 
 def _repeated_seeds(group: Group) -> str:

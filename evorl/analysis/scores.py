@@ -92,8 +92,8 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
         return
     by_world = regroup(members)
     everyone = {world: [run for group in groups for run in group.runs] for world, groups in members.items()}
-    given = {world: scale(world, runs, targets) for world, runs in everyone.items()}
-    scales = {world: ends for world, ends in given.items() if ends is not None}
+    ranges = {world: scale(world, runs, targets) for world, runs in everyone.items()}
+    scales = {world: ends for world, ends in ranges.items() if ends is not None}
     basis = BY_TARGET if targets is not None else BY_HUMAN
     if len(scales) < len(members):
         scales, basis = {world: _range(runs) for world, runs in everyone.items()}, BY_RANGE
@@ -118,17 +118,17 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
 
 def scale(world: str, runs: Sequence[RunRecord], targets: Targets) -> Scale | None:
     """Return the scale of a world: the given one, or random play and a human tester of an Atari game, or None."""
-    given = targets.get(world) if isinstance(targets, Mapping) else targets
-    if given is not None:
-        return Scale(*given) if isinstance(given, tuple | list) else Scale(0.0, float(given))
+    target = targets.get(world) if isinstance(targets, Mapping) else targets
+    if target is not None:
+        return Scale(*target) if isinstance(target, tuple | list) else Scale(0.0, float(target))
     game = next((run.config.get("mdp.game") for run in runs), None)
     return Scale(*RANDOM_AND_HUMAN[game]) if game in RANDOM_AND_HUMAN else None
 
 
 def check_targets(targets: Targets, worlds: Sequence[str]) -> None:
     """Raise `BadRequest` for a world that no run has, and for a scale without extent."""
-    given = targets if isinstance(targets, Mapping) else dict.fromkeys(worlds, targets)
-    for world, target in given.items():
+    scale_of = targets if isinstance(targets, Mapping) else dict.fromkeys(worlds, targets)
+    for world, target in scale_of.items():
         if world not in worlds:
             raise BadRequest(f"no run of this world{nearest(world, worlds)}; worlds: {', '.join(worlds)}", key="target")
         low, high = target if isinstance(target, tuple | list) else (0.0, target)

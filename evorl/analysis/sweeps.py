@@ -147,11 +147,11 @@ def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
 def _pending_in_sweep(directory: Path) -> Iterator[PendingJob]:
     jobs = {name: dict(_split_override(word) for word in words) for name, words in read_index(directory).items()}
     keys = {key for words in jobs.values() for key in words}
-    told = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
+    varied = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
     for name, words in jobs.items():
         place = directory / name
         if not run_directory.exists(directory, f"{name}/.hydra/config.yaml"):
-            shown = {key: value for key, value in words.items() if key in told}
+            shown = {key: value for key, value in words.items() if key in varied}
             yield PendingJob(directory=place, words=shown, reason=failure_reason(place))
 
 

@@ -248,15 +248,15 @@ def _keys(kind: type) -> list[str]:
 
 def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] | None) -> int:
     """Run a command with its words (None: those of this process) and return its exit code; answer ``--version``."""
-    given = sys.argv[1:] if words is None else words
+    arguments = sys.argv[1:] if words is None else words
 
     def checked() -> None:
-        for word in given:
+        for word in arguments:
             check_name(word)
         check_directory()
-        work(given)
+        work(arguments)
 
-    if "--version" in given:
+    if "--version" in arguments:
         print(__version__)
         return 0
     return exit_code(checked)

@@ -302,8 +302,8 @@ def check_due(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
     """Raise ValueError where an id is not due or comes twice, and TypeError where objectives are not a tuple.
 
     Evolvers call it before they learn anything."""
-    told = Counter(evaluation.individual.id for evaluation in evaluations)
-    for number, times in told.items():
+    counts = Counter(evaluation.individual.id for evaluation in evaluations)
+    for number, times in counts.items():
         if number not in due or times > 1:
             raise ValueError(f"individual {number} was not asked for, or was told of before")
     for evaluation in evaluations:

@@ -201,8 +201,8 @@ class Strategy:
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:
     """The members with an evaluation that did not fail, in order."""
-    told = [member for member in members if member is not None]
-    return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
+    present = [member for member in members if member is not None]
+    return [present[i] for i in np.flatnonzero(np.isfinite(fitness(present)))] if present else []
 
 
 def portion(share: float, n: int) -> int:

@@ -128,8 +128,8 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
         older = f"with ec.slots={ec.slots} it is only older"
         yield f"use ec.slots=1: one process plays one individual at a time, and {older}"
-    given = {override.key_or_group for override in parse(words)}
-    if unused := [name for key in UNUSED if (name := f"rl.{key}") in given]:
+    keys = {override.key_or_group for override in parse(words)}
+    if unused := [name for key in UNUSED if (name := f"rl.{key}") in keys]:
         yield f"no effect on a search with a shared critic: {', '.join(unused)}"
     if not ec.asynchronous:
         before = warm_up if ec.warm_up_actions == "uniform" else 0

@@ -54,10 +54,10 @@ def check(base: DictConfig) -> None:
             raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
     if rays:
         for name, keys in (("init", RayInit), ("remote", RayRemote)):
-            given = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
-            assert isinstance(given, dict)
+            options = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
+            assert isinstance(options, dict)
             ours = {field.name for field in fields(keys)}
-            typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
+            typed({str(key): x for key, x in options.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
 
 
 def start_ray(base: DictConfig) -> None:

@@ -162,7 +162,7 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
     own = config.task_words(base)
-    given = {override.get_key_element(): override for override in parse(own, hydra)}  # the last one counts
+    overrides = {override.get_key_element(): override for override in parse(own, hydra)}  # the last one counts
     if node.get("_recursive_") is not False:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
@@ -174,13 +174,15 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     if evolution.opposes:
         raise BadRequest("its individuals play each other, which jobs cannot; choose another", f"{KEY}.evolver")
     _check(evolution)
-    genes = tuple(_gene(override) for override in given.values() if override.is_sweep_override())
+    genes = tuple(_gene(override) for override in overrides.values() if override.is_sweep_override())
     if not genes:
         raise BadRequest("nothing to search; give a key a range: 'rl.lr=tag(log,interval(1e-5,1e-2))'", "hydra/sweeper")
     if base.hydra._get_node("sweep")._get_node("subdir")._value() != "${hydra:job.num}":
         raise BadRequest("the jobs of a search are numbered", "hydra.sweep.subdir")
     words = {
-        key: override.get_value_element_as_str() for key, override in given.items() if not override.is_sweep_override()
+        key: override.get_value_element_as_str()
+        for key, override in overrides.items()
+        if not override.is_sweep_override()
     }
     return Search(
         keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=int(base.seed)

@@ -191,15 +191,15 @@ def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
     Hydra composes the sweep itself with every word that does not vary, where a key of a choice that does may be
     unknown: rl=ppo,td3 rl.batch=100. A list is left to the jobs.
     """
-    given = parse(words, hydra)
-    if not any(override.is_sweep_override() and override.key_or_group in (*GROUPS, *FOLDERS) for override in given):
+    overrides = parse(words, hydra)
+    if not any(override.is_sweep_override() and override.key_or_group in (*GROUPS, *FOLDERS) for override in overrides):
         return [*words]
     return [
         f"{override.get_key_element()}=choice({override.get_value_element_as_str()})"
         if override.key_or_group.partition(".")[0] in GROUPS and "." in override.key_or_group
         and not (override.is_sweep_override() or override.is_delete())
         else word
-        for override, word in zip(given, words, strict=True)
+        for override, word in zip(overrides, words, strict=True)
     ]  # fmt: skip
 
 
@@ -214,14 +214,14 @@ def _searches(base: DictConfig) -> bool:
 def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     """The words of every job of Hydra's basic sweeper; for other sweepers, the ends of each interval."""
     words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
-    given = parse([*words, *config.task_words(base)], hydra)
-    for override in given:
+    overrides = parse([*words, *config.task_words(base)], hydra)
+    for override in overrides:
         if override.is_interval_sweep() and not _searches(base):
             raise BadRequest(
                 "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
             )
     last = {
-        override.get_key_element(): _values(override) for override in given
+        override.get_key_element(): _values(override) for override in overrides
     }  # as in Hydra: the last word for a key counts
     if empty := [key for key, values in last.items() if not values]:
         raise BadRequest("has no value", empty[0])

@@ -129,7 +129,7 @@ class _Playthrough:
         self.recv()
 
     def recv(self) -> Decisions:
-        decisions = self.now = self.arena.recv()
+        decisions = self.decisions = self.arena.recv()
         _check_decisions(decisions, self.arena)
         slots = decisions.slots.tolist()
         _require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
@@ -142,7 +142,7 @@ class _Playthrough:
         return decisions
 
     def _note(self, slot: int, result: dict[str, float] | None) -> None:
-        decisions = self.now
+        decisions = self.decisions
         terminated, truncated = bool(decisions.terminated[slot]), bool(decisions.truncated[slot])
         over = terminated or truncated
         if not self.rows[slot] and not self.restored:
@@ -171,16 +171,16 @@ class _Playthrough:
 
     def _check_stacks(self, slot: int, over: bool) -> None:
         for n, entry in enumerate(self.arena.spec.inputs):
-            seen, final = self.now.inputs[n][[slot]], self.now.final[n][[slot]]
+            seen, final = self.decisions.inputs[n][[slot]], self.decisions.final[n][[slot]]
             before = self.stacks.get((slot, n), None if self.restored else seen)
             if entry.stacked and before is not None:
                 check_stacks(entry, before, seen, np.array([over or (slot, n) not in self.stacks]))
-                if self.now.truncated[slot]:
+                if self.decisions.truncated[slot]:
                     check_stacks(entry, before, final, np.array([False]))
             self.stacks[slot, n] = seen
 
     def _send(self) -> None:
-        spec, legal, slots = self.arena.spec, self.now.legal, sorted(self.waiting)
+        spec, legal, slots = self.arena.spec, self.decisions.legal, sorted(self.waiting)
         actions = [random_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
         self.arena.send(np.array(slots, np.int64), np.stack(actions))
         self.waiting.clear()

@@ -230,8 +230,8 @@ class Trace:
         outputs = list[Any]()
         for operation, args, kwargs, _ in self.calls:
             arguments = operation._schema.arguments
-            given = {**{argument.name: x for argument, x in zip(arguments, args, strict=False)}, **kwargs}
-            outputs += tree_leaves([given.get(argument.name) for argument in arguments if argument.is_write])
+            values = {**{argument.name: x for argument, x in zip(arguments, args, strict=False)}, **kwargs}
+            outputs += tree_leaves([values.get(argument.name) for argument in arguments if argument.is_write])
         return {_memory(x) for x in outputs if isinstance(x, Tensor)}
 
     @property

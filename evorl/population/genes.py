@@ -60,8 +60,8 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
-    found = [_gene(name, leaf, experiment) for name, leaf in given]
+    leaves = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
+    found = [_gene(name, leaf, experiment) for name, leaf in leaves]
     usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in found) else None
     return tuple(_checked(gene, experiment, usual) for gene in found)
 
@@ -104,30 +104,35 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
     if experiment.rl.compile and name in FROZEN:
         raise BadRequest("with rl.compile each of its values would be compiled anew, half a minute", at)
     kinds = _kinds(experiment, name.split("."), at)
-    given = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
-    for key in given:
+    options = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
+    for key in options:
         if key not in LEAF:
             raise unknown(str(key), sorted(LEAF), at)
-    if "choices" in given and len(given) == 1 and isinstance(given["choices"], list | tuple) and given["choices"]:
-        if not all(isinstance(choice, float | int | str | bool) for choice in given["choices"]):
+    if (
+        "choices" in options
+        and len(options) == 1
+        and isinstance(options["choices"], list | tuple)
+        and options["choices"]
+    ):
+        if not all(isinstance(choice, float | int | str | bool) for choice in options["choices"]):
             raise BadRequest("a choice is a number, a word, true or false", at)
-        return Gene(name, choices=tuple(given["choices"]))
-    if not {"low", "high"} <= {*given} or "choices" in given:
+        return Gene(name, choices=tuple(options["choices"]))
+    if not {"low", "high"} <= {*options} or "choices" in options:
         raise BadRequest("a range is [low, high], {low, high, log} or {choices}", at)
-    return _range(name, given, kinds, at)
+    return _range(name, options, kinds, at)
 
 
-def _range(name: str, given: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
+def _range(name: str, options: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
     numbers = [kind for kind in kinds if isinstance(kind, inspect.IntType | inspect.FloatType)]
     if not numbers:
         raise BadRequest("is no number; give {choices: [...]}", at)
     whole = all(isinstance(kind, inspect.IntType) for kind in numbers)
-    low, high = (typed(given[end], float, f"{at}.{end}") for end in ("low", "high"))
+    low, high = (typed(options[end], float, f"{at}.{end}") for end in ("low", "high"))
     for end in (low, high):
         if whole and end % 1:
             raise BadRequest(f"takes whole numbers, which {end:g} is not", at)
     try:
-        return Gene(name, low, high, typed(given.get("log", False), bool, f"{at}.log"), whole)
+        return Gene(name, low, high, typed(options.get("log", False), bool, f"{at}.log"), whole)
     except ValueError as error:
         raise BadRequest(str(error), at) from None
 

@@ -112,7 +112,7 @@ def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[
         if number == shown:  # an episode that starts again repeats what was shown
             yield from pictures
             shown += 1
-        player.send(player.now.slots, player.decide(still))
+        player.send(player.decisions.slots, player.decide(still))
         decisions, ended = player.recv()
         if player.broken:
             reel.rewind()

@@ -64,12 +64,12 @@ class _Trace:
         self.final_legal: Array | None = None
 
     def see(self, player: Player, slot: int) -> None:
-        self.states.append([x[slot].copy() for x in player.now.inputs])
-        if player.now.legal is not None:
-            self.legal.append(player.now.legal[slot].copy())
+        self.states.append([x[slot].copy() for x in player.decisions.inputs])
+        if player.decisions.legal is not None:
+            self.legal.append(player.decisions.legal[slot].copy())
 
     def end(self, player: Player, slot: int) -> None:
-        decisions = player.now
+        decisions = player.decisions
         self.see(player, slot)  # the first state of the next episode, which no transition reads
         self.terminated = bool(decisions.terminated[slot])
         self.final = [x[slot].copy() for x in decisions.final]

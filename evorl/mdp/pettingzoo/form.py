@@ -54,13 +54,13 @@ class Form(NamedTuple):
         if not self.spec.masked:
             return None
         agent = self.agents[side]
-        told = seen.get(MASK) if isinstance(seen, Mapping) else None
-        told = info.get(MASK) if told is None else told
+        mask = seen.get(MASK) if isinstance(seen, Mapping) else None
+        mask = info.get(MASK) if mask is None else mask
         own: Array = self.choices[side]
-        if told is None:
+        if mask is None:
             return own
         legal = np.zeros_like(own)
-        legal[: agent.choices] = _fit(told, agent)
+        legal[: agent.choices] = _fit(mask, agent)
         return legal
 
 
