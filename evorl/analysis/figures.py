@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.analysis.panels import Curve, Panel
+from evorl.analysis.groups import group_runs
+from evorl.analysis.panels import Curve, Panel, make_panel
+from evorl.analysis.runs import RunRecord
 from evorl.analysis.statistics import Band, Floats
 from evorl.util.text import printable
+from evorl.util.typed import unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,6 +115,23 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
             row += -(-len(panels) // columns)
         if labels:
             _legend(figure, labels, abreast)
+    return figure
+
+
+def run_figure(run: RunRecord, metrics: Sequence[str] = ()) -> Figure:
+    """Draw the curves of one run, side by side: of its fitness and returns if no metrics are named.
+
+    Raises `BadRequest` for a metric that the run has not recorded.
+    """
+    names = metrics or [
+        name for name in ("eval/fitness_mean", "eval/return_mean", "train/return") if name in run.series
+    ]
+    for name in names:
+        if name not in run.series:
+            raise unknown(name, sorted(run.series))
+    groups = group_runs([run])
+    figure = metrics_figure({"": [make_panel(groups, name) for name in names]}, columns=len(names))
+    settle(figure)
     return figure
 
 

@@ -41,6 +41,16 @@ def files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
             yield from files_of(hydra, group, str(entry.path))
 
 
+def choice_of_class(hydra: Hydra, group: str, target: str | None) -> str:
+    """Return the choice whose file names this class, the first by name; the class's own name where none does."""
+    if target is None:
+        return "none"
+    for choice in sorted(options(hydra, group)):
+        if next(files_of(hydra, group, choice)).get("_target_") == target:
+            return choice
+    return target.rpartition(".")[2]
+
+
 def comment(hydra: Hydra, group: str, choice: str) -> str:
     """Return the first comment of a choice's file, as one line."""
     for source in repository_of(hydra).get_sources():

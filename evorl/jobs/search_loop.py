@@ -267,8 +267,8 @@ def _sound(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if "failed" not in row]
 
 
-def print_outcome(search: Search, directory: Path) -> None:
-    """Print the best jobs and the failed ones. Raises SystemExit if all failed."""
+def print_outcome(search: Search, directory: Path) -> bool:
+    """Print the best jobs and the failed ones; return whether any has a fitness."""
     rows = told_rows(directory)
     if not rows:  # all jobs of the first batch failed
         state = SearchState(search, directory)
@@ -279,7 +279,7 @@ def print_outcome(search: Search, directory: Path) -> None:
     if not sound:
         head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
-        raise SystemExit(1)
+        return False
     if lines:
         head = f"evorl: {len(lines)} of {len(rows)} jobs failed, and have no fitness:"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
@@ -288,6 +288,7 @@ def print_outcome(search: Search, directory: Path) -> None:
         genes = " ".join(f"{name}={value}" for name, value in row["genes"].items())
         say(f"best: job {best['job']}, {_worth(best, row)}: {genes}")
     say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")
+    return True
 
 
 def _worth(best: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -109,10 +109,18 @@ def _wait_for_old_workers(directory: Path) -> None:
         time.sleep(0.1)
 
 
-def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
-    """Check every job, then pass them to Hydra's sweeper and launcher.
+class JobsFailed(SystemExit):
+    """Jobs of a sweep failed; the reasons are printed. The command exits with code 1."""
 
-    Raises `BadRequest` before anything is written, and SystemExit if jobs failed.
+    def __init__(self, directory: Path) -> None:
+        super().__init__(1)
+        self.directory = directory
+
+
+def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
+    """Check every job, then pass them to Hydra's sweeper and launcher; return the sweep's directory.
+
+    Raises `BadRequest` before anything is written, and `JobsFailed` if jobs failed.
     """
     from evorl.analysis import sweeps
     from evorl.analysis.notes import uneven_tuning
@@ -150,10 +158,13 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
             if asked:
                 search_loop.name_best_job(asked, directory)
     if asked:
-        return search_loop.print_outcome(asked, directory)
-    _print_outcome(
-        directory, dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
-    )
+        sound = search_loop.print_outcome(asked, directory)
+    else:
+        jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
+        sound = _print_outcome(directory, jobs_of)
+    if not sound:
+        raise JobsFailed(directory)
+    return directory
 
 
 @contextmanager
@@ -324,8 +335,8 @@ def _labels(planned: Sequence[Planned]) -> dict[str, str]:
     return {plan.folder: " ".join(word for word in plan.words if word not in common) for plan in planned}
 
 
-def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
-    """Print the results, how many jobs finished and why others failed. Raises SystemExit if any failed."""
+def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
+    """Print the results, how many jobs finished and why others failed; return whether all finished."""
     from evorl.analysis import sweeps
 
     reasons = {folder: sweeps.why_unfinished(directory / folder) for folder in labels}
@@ -336,7 +347,7 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
         lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
         again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
         say("\n".join([again, *lines]), sys.stderr)
-        raise SystemExit(1)
+    return not failed
 
 
 def _show(directory: Path, jobs: Collection[Path]) -> None:

@@ -146,14 +146,11 @@ class _Playthrough:
         terminated, truncated = bool(decisions.terminated[slot]), bool(decisions.truncated[slot])
         over = terminated or truncated
         if not self.rows[slot] and not self.restored:
-            _require(
-                not over and not decisions.reward[slot].any(),
-                f"slot {slot} has a reward or an end before its first action",
-            )
+            early = over or decisions.reward[slot].any()
+            _require(not early, f"slot {slot} has a reward or an end before its first action")
         _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
-        _require(
-            slot not in decisions.failed, f"slot {slot} had to start its episode again: its world raised (see the log)"
-        )
+        why = f"slot {slot} had to start its episode again: its world raised (see the log)"
+        _require(slot not in decisions.failed, why)
         reported = result is not None or self.lives
         _require(not over or reported, f"slot {slot} ended an episode without results")
         if result is not None:
@@ -209,10 +206,8 @@ def _check_decisions(decisions: Decisions, arena: Arena) -> None:
     _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
     odd = sorted(set(decisions.failed) - set(slots.tolist()))
     _require(not odd, f"the slots {odd} failed and do not wait")
-    _require(
-        isinstance(decisions.cost, int | np.integer) and decisions.cost >= 0,
-        f"cost must be a whole number >= 0, not {decisions.cost!r}",
-    )
+    cost = decisions.cost
+    _require(isinstance(cost, int | np.integer) and cost >= 0, f"cost must be a whole number >= 0, not {cost!r}")
     _check_finite("inputs", decisions.inputs, spec, slots)
     _check_finite("final", decisions.final, spec, slots[decisions.truncated[slots]])
     for name, legal, rows in (

@@ -314,9 +314,8 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         while self._resetting.all():
             self._step()
         decisions.slots = np.flatnonzero(~self._resetting)
-        decisions.results = [
-            (slot, self._results.pop(slot)) for slot in decisions.slots.tolist() if slot in self._results
-        ]
+        ended = [slot for slot in decisions.slots.tolist() if slot in self._results]
+        decisions.results = [(slot, self._results.pop(slot)) for slot in ended]
 
     def _step(self) -> None:
         rows, decisions, live = self._rows, self._now, ~self._resetting
@@ -372,11 +371,9 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
 
     def _arrays(self) -> dict[str, Array]:
         decisions = self._now
-        masks = {
-            name: x for name, x in (("legal", decisions.legal), ("final legal", decisions.final_legal)) if x is not None
-        }
+        masks = {"legal": decisions.legal, "final legal": decisions.final_legal}
         return {
-            **masks,
+            **{name: mask for name, mask in masks.items() if mask is not None},
             "returns": self._returns, "lengths": self._rows.lengths, "resetting": self._resetting,
             "actions": self._actions, "reward": decisions.reward,
             "terminated": decisions.terminated, "truncated": decisions.truncated,
