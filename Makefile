@@ -24,7 +24,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler browser peers speed picture
+.PHONY: help train test tests test-all mutants setup check learn faults compiler browser peers speed notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -79,6 +79,9 @@ peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
 	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer matrix; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
+
+notebooks: $(VENV)/.all ## execute docs/notebooks in place
+	@$(PY) scripts/notebooks.py
 
 picture: $(VENV)/.core ## draw docs/architecture.svg from docs/architecture.dot, and the states of a worker in docs/workers.md
 	@$(PY) scripts/worker_states.py

@@ -17,6 +17,7 @@ from evorl.cli.overrides import format_value, quote
 from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
 from evorl.jobs.sweep import JobsFailed
 from evorl.record import latest
+from evorl.reproduction.kept_policies import find
 from evorl.run import run as command
 from evorl.training.experiment import Experiment
 from evorl.training.session import Interrupted
@@ -42,8 +43,8 @@ def run(*words: Words | Experiment, **keys: Any) -> RunResult:
         if words[1:] or keys:
             raise BadRequest("an experiment is whole; change it by dataclasses.replace")
         with _signals():
-            return RunResult(run_experiment(words[0]))
-    return RunResult(_command(_listed(words, keys)))
+            return RunResult(run_experiment(words[0]), trust=words[0].packages)
+    return _command(_listed(words, keys))
 
 
 def sweep(*words: Words, **keys: Any) -> list[RunResult]:
@@ -57,13 +58,14 @@ def sweep(*words: Words, **keys: Any) -> list[RunResult]:
     several = {key: value for key, value in keys.items() if isinstance(value, list | tuple)}
     plain = {key: value for key, value in keys.items() if key not in several}
     lists = [f"{key}={','.join(map(_text, value))}" for key, value in several.items()]
+    listed = [*_listed(words, plain), *lists]
     try:
-        directory = _command(["--multirun", *_listed(words, plain), *lists])
+        directory = _command(["--multirun", *listed]).directory
     except JobsFailed as failed:
         directory = failed.directory
     from evorl.analysis.sweeps import started_jobs
 
-    return [RunResult(directory / folder) for folder in started_jobs(directory)]
+    return [RunResult(directory / folder, trust=_trusted(listed)) for folder in started_jobs(directory)]
 
 
 def resume(directory: str | Path, *words: Words, **keys: Any) -> RunResult:
@@ -71,7 +73,7 @@ def resume(directory: str | Path, *words: Words, **keys: Any) -> RunResult:
 
     evorl.resume(run.directory, {"budget.steps": 200_000})
     """
-    return RunResult(_command([f"resume={_text(str(directory))}", *_listed(words, keys)]))
+    return _command([f"resume={_text(str(directory))}", *_listed(words, keys)])
 
 
 def load(
@@ -80,12 +82,13 @@ def load(
     individual: str | int | None = None,
     trust: Sequence[str] = (),
 ) -> RunResult:
-    """Load a run directory; ``"latest"`` is the run that began last.
+    """Load a run directory; ``"latest"`` is the run that began last, ``"zoo/ppo_pong"`` a policy of `evorl.zoo`.
 
     ``checkpoint``: ``"latest"``, ``"best"`` or a step that the run keeps. ``individual``: an id, or ``"best"``, of a
     population. ``trust``: packages outside evorl whose classes the run's config may import.
     """
-    place = Path(latest.named(str(directory), "run"))
+    named = str(directory)
+    place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
     config.experiment_of_run(place, tuple(trust))  # raises `BadRequest` now, and not at the first use
     return RunResult(place, str(checkpoint), individual, tuple(trust))
 
@@ -164,9 +167,9 @@ class RunResult:
 
     @cached_property
     def metrics(self) -> pandas.DataFrame:
-        """The rows of metrics.jsonl by environment step; a column for each metric (docs/metrics.md), and ``time``."""
+        """The metrics by environment step: a column for each (docs/metrics.md), and ``time`` in seconds."""
         frame = _frame(self._rows("metrics.jsonl"))
-        return frame if frame.empty else frame.set_index("step")
+        return frame if frame.empty else frame.groupby("step").last()  # an evaluation has a line of its own
 
     @cached_property
     def population(self) -> pandas.DataFrame:
@@ -178,9 +181,11 @@ class RunResult:
 
         run.plot("train/return", "policy/entropy")
         """
-        from evorl.analysis.figures import run_figure
+        from evorl.analysis.figures import render, run_figure
 
-        return run_figure(self.record, metrics)
+        figure: Any = run_figure(self.record, metrics)
+        figure._repr_png_ = lambda: render(figure)["png"]  # by which a notebook shows it, without pyplot
+        return figure
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         for line in further_lines(self.directory, name):
@@ -213,12 +218,17 @@ def _listed(words: Sequence[Any], keys: Mapping[str, Any]) -> list[str]:
     return listed
 
 
-def _command(words: Sequence[str]) -> Path:
+def _command(words: Sequence[str]) -> RunResult:
+    """Do the work of a command line; return the run, or the sweep's directory as one."""
     with _signals():
         directory = command(words)
     if directory is None:
         raise BadRequest("asks for information, which the command line prints")
-    return directory
+    return RunResult(directory, trust=_trusted(words))
+
+
+def _trusted(words: Sequence[str]) -> tuple[str, ...]:
+    return config.trusted_packages([word for word in words if not word.startswith("-")], {})
 
 
 def _text(value: Any) -> str:
