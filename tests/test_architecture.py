@@ -297,7 +297,7 @@ def test_the_picture_shows_the_layers() -> None:
     assert rows == sorted(rows)
     drawn = (ROOT / "docs" / "architecture.svg").read_text()
     for name in rank:
-        assert f">{name}<" in drawn or name in ("evaluate", "report", "reproduce"), name
+        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "reproduce"), name
 
 
 def layers() -> list[list[str]]:
@@ -315,7 +315,8 @@ def test_every_module_stands_in_the_table_of_packages() -> None:
 def test_start_up_is_light() -> None:
     """The first line of output must not wait for torch and other heavy imports."""
     heavy = "{'torch', 'gymnasium', 'matplotlib', 'wandb', 'tensorboard', 'ray', 'rich', 'scipy.special'}"
-    code = f"import sys, evorl.run, evorl.evaluate, evorl.report; print(sorted({heavy} & set(sys.modules)))"
+    commands = "evorl.run, evorl.evaluate, evorl.report, evorl.export"
+    code = f"import sys, {commands}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

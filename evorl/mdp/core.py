@@ -330,6 +330,16 @@ class World(ABC):
         """What a viewer of a film calls each side of the game: ``("left", "right")``; empty if that is not needed."""
         return ()
 
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        """What the numbers of an observation are called, by its name; none for those that have no names."""
+        return {}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        """What the choices of each component of an action are called, or the components of a Box; empty: no names."""
+        return ()
+
     def players(self, seed: int) -> tuple[int, ...]:
         """Return the learner's sides in the episode with this key: always the same number; all sides by default."""
         return tuple(range(self.sides))
