@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
-from exporting import played
+from exporting import compared_on, played
+
+from evorl.inference.check import onnx_program
+from evorl.inference.file import Format, read_description
+from evorl.mdp.core import Box, Input, MultiDiscrete, Spec
 
 SMALL = "rl.net.hidden=[16]"
 LSTM = ("rl.net.lstm=8", SMALL)
@@ -42,9 +49,49 @@ KEPT = ("ppo", "ppo-whiten", "ppo-gaussian", "masks-lstm", "sac", "rainbow")
 @pytest.mark.slow_cases(but=KEPT)
 @pytest.mark.parametrize("case", CASES)
 def test_an_onnx_file_decides_as_the_policy(case: str) -> None:
-    compared = played(CASES[case])
+    compared = played(CASES[case], steps=60 if "atari" in case else 200)
     assert compared.agrees, (compared.difference, compared.wrong)
     assert compared.decisions > 10
+
+
+ODD = Spec(
+    inputs=(
+        Input("a/b", (3,), "int64"), Input("", ()), Input("mask", (2, 2), "uint8"), Input("a b", (4,), "bool"),
+        Input('"}, {"\x00\ud800', (1, 2, 2)), Input("stack", (2, 3), stacked=True),
+    ),
+    action=MultiDiscrete((3, 1, 5)),
+    masked=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["onnx", "unity"])
+def test_a_world_of_several_observations_with_hostile_names(form: Format) -> None:
+    compared = compared_on(ODD, form, lstm=4, hidden=(8,))
+    assert compared.agrees, (compared.difference, compared.wrong)
+    names = [port.name for port in compared.form.inputs]
+    assert len({*names}) == len(names) and all(name.isidentifier() and name.isascii() for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_actions_without_bounds_and_with(deterministic: bool) -> None:
+    box = Box((-2.0, -np.inf, 0.0, -1.0), (2.0, np.inf, np.inf, 1.0))
+    compared = compared_on(Spec((Input("x", (3,)),), box), deterministic=deterministic, hidden=())
+    assert compared.agrees, (compared.difference, compared.wrong)
+
+
+LOGITS = np.float32([[-0.263502, 0.25742507], [-0.16299337, 0.16138898]])
+
+
+def test_a_file_of_an_earlier_version_is_read() -> None:
+    """It was written by the version that its description names, and decides as it did then."""
+    content = (Path(__file__).parent / "policy_v1.onnx").read_bytes()
+    about = read_description(content)
+    assert (about["version"], about["evorl"], about["mdp"]["id"]) == (1, "0.1.0", "CartPole-v1")
+    assert about["observations"][0]["features"][0] == "position" and about["action"]["names"] == [["left", "right"]]
+    outputs = onnx_program(content)({"observation": np.float32([[0.1, -0.2, 0.03, 0.4], [0, 0, 0, 0]])})
+    np.testing.assert_allclose(outputs["logits"], LOGITS, atol=1e-6)
+    assert outputs["action"].tolist() == [[int(one[1] > one[0])] for one in LOGITS]
 
 
 @pytest.mark.slow_cases(but=("ppo", "ppo-gaussian"))

@@ -18,7 +18,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
 from evorl.mdp.duel.drawing import draw_fight
-from evorl.mdp.duel.observation import SIZE, heading, observe
+from evorl.mdp.duel.observation import FEATURES, SIZE, heading, observe
 from evorl.mdp.duel.rule_player import Command, rule_command
 from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
 from evorl.mdp.ticks import Ticks
@@ -61,6 +61,14 @@ class Duel(BattleWorld):
     @property
     def seconds_per_step(self) -> float:
         return self.ground.dt
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"fight": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (SKILLS, tuple(f"{45 * k} degrees" for k in range(len(DIRECTIONS))))
 
     @property
     def side_names(self) -> tuple[str, ...]:

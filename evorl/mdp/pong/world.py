@@ -6,6 +6,7 @@ plays both sides. The same games also run as battles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,6 +25,7 @@ from evorl.util.types import Count, StateDict
 
 STEP_S = 1 / 30  # in a film; the game itself has no clock
 SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("score",), players=2)
+FEATURES = ("own y", "other y", *(f"ball {axis}, {ago} steps ago" for ago in (3, 2, 1, 0) for axis in "xy"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,14 @@ class Pong(Rules, BattleWorld):
     @property
     def spec(self) -> Spec:
         return SPEC
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"game": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (("up", "stay", "down"),)
 
     @property
     def seconds_per_step(self) -> float:

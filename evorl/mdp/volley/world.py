@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +17,8 @@ from evorl.util.seed import Episodes
 from evorl.util.types import Count
 
 SPEC = Spec((Input("game", (12,)),), Discrete(len(MOVES)), ("point",), players=2)
+FEATURES = tuple(f"{whose} {number}" for whose in ("own", "ball", "other") for number in ("x", "y", "vx", "vy"))
+ACTIONS = ("stay", "forward", "forward and jump", "jump", "back and jump", "back")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,14 @@ class Volley(Rules, World):
     @property
     def sides(self) -> int:
         return 2 if self.opponent == "self" else 1
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"game": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (ACTIONS,)
 
     @property
     def seconds_per_step(self) -> float:
