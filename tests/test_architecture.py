@@ -99,7 +99,7 @@ KEYED = {
     ),
     "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
     "evorl/cluster/ray/private_files.py": ({"secrets", "secrets.token_hex"}, "Ray's token"),
-    "evorl/analysis/live.py": (
+    "evorl/util/loopback.py": (
         {"secrets", "secrets.token_urlsafe"},
         "the token of a page's address, which no result depends on",
     ),
