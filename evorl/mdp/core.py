@@ -185,6 +185,16 @@ class MDP(Protocol):
     def close(self) -> None: ...
 
 
+class Binding(NamedTuple):
+    """What a person at the keyboard chooses for a component of an action."""
+
+    keys: tuple[str, ...]
+    """Keys that are held, by the names of KeyboardEvent.key in browsers; none: what is chosen without a key."""
+    choice: int
+    label: str
+    component: int = 0
+
+
 # ------------------------------------------------------------------ worlds as arrays
 
 
@@ -338,6 +348,10 @@ class World(ABC):
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
         """What the choices of each component of an action are called, or the components of a Box; empty: no names."""
+        return ()
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        """The keys with which a person plays this side; empty: digits choose."""
         return ()
 
     def players(self, seed: int) -> tuple[int, ...]:

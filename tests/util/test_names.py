@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ["resume=NAME"],
     "evaluate": ["run=NAME"],
     "export": ["run=NAME", "out=policy.onnx"],
+    "play": ["run=NAME"],
     "report": ["NAME"],
     "reproduce": ["lamarckian/pong", "profile=ci", "out=NAME"],
 }

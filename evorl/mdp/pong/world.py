@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
+from evorl.mdp.core import Arena, Array, Binding, Decisions, Discrete, EpisodeEndHook, Input, Spec
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import VIEW, Match, Opponent
-from evorl.mdp.pong.rules import Behaviour, Games, Rules, begin, draw_serves
+from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -58,6 +58,9 @@ class Pong(Rules, BattleWorld):
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
         return (("up", "stay", "down"),)
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        return (Binding((), STAY, "stay"), Binding(("ArrowUp",), UP, "up"), Binding(("ArrowDown",), DOWN, "down"))
 
     @property
     def seconds_per_step(self) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, World
+from evorl.mdp.core import Arena, Array, Binding, Discrete, Input, Spec, World
 from evorl.mdp.team_games import Side, learner_teams
 from evorl.mdp.volley.arena import VolleyArena
 from evorl.mdp.volley.rules import DT, MOVES, Rules
@@ -51,6 +51,12 @@ class Volley(Rules, World):
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
         return (ACTIONS,)
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        """Arrows as on the screen: the fence is to the right of the left side."""
+        ahead, behind = ("ArrowLeft", "ArrowRight") if side else ("ArrowRight", "ArrowLeft")
+        held = ((), (ahead,), (ahead, "ArrowUp"), ("ArrowUp",), (behind, "ArrowUp"), (behind,))
+        return tuple(Binding(keys, choice, ACTIONS[choice]) for choice, keys in enumerate(held))
 
     @property
     def seconds_per_step(self) -> float:
