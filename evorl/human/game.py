@@ -192,7 +192,7 @@ class _Game:
         player = Player(self.arena, self.games.policy)
         still = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
         episode: Episode | None = None
-        self.show()
+        self.pass_time(self.step_s)
         while episode is None and not self.abandoned:
             episode = self.decide(player, still)
         if episode is not None:
@@ -218,10 +218,10 @@ class _Game:
         return ended
 
     def pass_time(self, seconds: float) -> None:
-        """Show the picture when the game's clock has come so far. Called from within worlds, it raises nothing."""
-        self.wait(seconds)
+        """Show the picture, then let this time pass. Called from within worlds, it raises nothing."""
         if not self.abandoned:
             self.show()
+        self.wait(seconds)
 
     def wait(self, seconds: float) -> None:
         """Wait for the game's clock, and for somebody who looks."""

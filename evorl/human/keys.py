@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, Binding, Box, World, heads
+from evorl.mdp.bindings import Binding
+from evorl.mdp.core import Action, Array, Box, World, heads
 from evorl.util.errors import BadRequest
 
 DIGITS = "1234567890"

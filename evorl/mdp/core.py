@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from numpy.typing import NDArray
 
+from evorl.mdp.bindings import Binding
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -183,16 +184,6 @@ class MDP(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class Binding(NamedTuple):
-    """What a person at the keyboard chooses for a component of an action."""
-
-    keys: tuple[str, ...]
-    """Keys that are held, by the names of KeyboardEvent.key in browsers; none: what is chosen without a key."""
-    choice: int
-    label: str
-    component: int = 0
 
 
 # ------------------------------------------------------------------ worlds as arrays
@@ -397,8 +388,7 @@ class World(ABC):
     def capped(self, steps: int) -> World:
         """Return this world with episodes truncated after at most ``steps`` environment steps.
 
-        The copy is never closed and must hold nothing that this world does not. Raises `BadRequest` if the world has
-        no such limit.
+        It is never closed and must hold nothing that this world does not. Raises `BadRequest` without such a limit.
         """
         raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
 

@@ -15,7 +15,8 @@ from typing import Literal, Self
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Array, Binding, Controller, Input, MultiDiscrete, Spec, State, Step
+from evorl.mdp.bindings import Binding
+from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
 from evorl.mdp.duel.drawing import draw_fight
 from evorl.mdp.duel.observation import FEATURES, SIZE, heading, observe

@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Binding, Decisions, Discrete, EpisodeEndHook, Input, Spec
+from evorl.mdp.bindings import Binding
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import VIEW, Match, Opponent
