@@ -87,8 +87,8 @@ def export(request: Request) -> None:
     run_dir = Path(latest.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
     path, run = checkpoint_of(run_dir, request.checkpoint)
-    policy, one, how = saved_policy(experiment, path, run, request.individual)
-    if one is not None and how is not None and how.learner is None:
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if individual is not None and how is not None and how.learner is None:
         raise BadRequest("a problem has no policy", "run")
     if policy is None:
         raise BadRequest(f"{path} holds no policy", "run")
@@ -102,20 +102,24 @@ def export(request: Request) -> None:
     made = PolicyFile(module, request.format)
     about = {
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
-        "run": run_dir.name, "step": int(run["steps"]), **({} if one is None else {"individual": one.id}),
+        "run": run_dir.name, "step": int(run["steps"]), **({} if individual is None else {"individual": individual.id}),
         **_origin(run_dir, experiment),
     }  # fmt: skip
-    told = description(module, request.format, experiment.mdp.evaluation_world(), about)
-    compared, episodes = _compared(request, learner, module, made.content(told), experiment)
+    described = description(module, request.format, experiment.mdp.evaluation_world(), about)
+    compared, episodes = _compared(request, learner, module, made.content(described), experiment)
     check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
     if not compared.agrees:
         raise RuntimeError(f"the file does not decide as the policy does, so it is not written: {check}")
-    told["check"] = {"episodes": len(episodes), "return_mean": summary([one.ret for one in episodes])["mean"], **check}
-    content = made.content(told)
+    described["check"] = {
+        "episodes": len(episodes),
+        "return_mean": summary([episode.ret for episode in episodes])["mean"],
+        **check,
+    }
+    content = made.content(described)
     files.replace(target, content)
-    _print(target, told, len(content))
+    _print(target, described, len(content))
     if request.json:
-        print(json.dumps(told))
+        print(json.dumps(described))
 
 
 def _target(request: Request) -> Path:
@@ -186,14 +190,14 @@ def _compared(
     return compared, compared.play(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
 
 
-def _print(target: Path, told: dict[str, Any], size: int) -> None:
-    opset = f", opset {told['opset']}" if told["opset"] else ""
-    say(f"{target}: {size:,} bytes, format={told['format']}{opset}")
+def _print(target: Path, described: dict[str, Any], size: int) -> None:
+    opset = f", opset {described['opset']}" if described["opset"] else ""
+    say(f"{target}: {size:,} bytes, format={described['format']}{opset}")
     for kind in ("inputs", "outputs"):
-        for port in told[kind]:
+        for port in described[kind]:
             shape = ", ".join(map(str, (*(() if port["role"] == "constant" else ("batch",)), *port["shape"])))
             say(f"  {kind[:-1]:7} {port['name']:34} {port['dtype']:8} [{shape}]")
-    check = told["check"]
+    check = described["check"]
     say(
         f"beside the policy in {check['decisions']:,} decisions of {check['episodes']} episodes: "
         f"largest difference {check['largest_difference']:.1e}"

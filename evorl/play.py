@@ -80,8 +80,8 @@ def play(request: Request) -> None:
     if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "film")
     path, run = checkpoint_of(run_dir, request.checkpoint)
-    policy, one, how = saved_policy(experiment, path, run, request.individual)
-    if policy is None or (one is not None and how is not None and how.learner is None):
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if policy is None or (individual is not None and how is not None and how.learner is None):
         raise BadRequest(f"{path} holds no policy", "run")
     world = experiment.mdp
     with_sides(world)

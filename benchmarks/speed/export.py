@@ -42,7 +42,7 @@ CASES = {
 
 def seen_by(learner: NetworkLearner[Any], width: int) -> Seen:
     """One row of what a policy decides from."""
-    inputs = tuple(np.ones((1, *one.shape), one.dtype) for one in learner.spec.inputs)
+    inputs = tuple(np.ones((1, *observation.shape), observation.dtype) for observation in learner.spec.inputs)
     legal = np.ones((1, sum(heads(learner.spec.action))), bool) if learner.spec.masked else None
     state = np.zeros((1, 2 * width), np.float32) if width else None
     return Seen(inputs, legal, state, np.zeros((1, noise_size(learner.spec.action)), np.float32))
@@ -103,10 +103,10 @@ def main() -> None:
         for decide in contestants.values():
             microseconds(decide, 0.1)  # captures and warms up
         asked = {who: partial(in_block, decide, args.seconds) for who, decide in contestants.items()}
-        found = alternate(asked, range(args.rounds))
-        act, file = median(found["act"]), median(found["file"])
+        samples = alternate(asked, range(args.rounds))
+        act, file = median(samples["act"]), median(samples["file"])
         rows.append([name, f"{act:.0f}", f"{file:.0f}", f"{act / file:.2f}"])
-        data[name] = found
+        data[name] = samples
         header = ["policy", "our act, us", "ONNX Runtime, us", "times as fast"]
         save(args.out, facts, page("A decision of an exported policy", __doc__, header, rows), {"cases": data})
 

@@ -207,7 +207,7 @@ class _Game:
         if self.choices.opponent == "rule":
             played[np.arange(len(played)) != mine] = rule_actions(self.arena.spec, 1)
         if mine in rows:
-            legal = None if player.now.legal is None else player.now.legal[mine]
+            legal = None if player.decisions.legal is None else player.decisions.legal[mine]
             played[mine] = action_of(self.games.bindings[mine], self.arena.spec.action, self.games.held, legal)
         player.send(rows, decision._replace(played=torch.from_numpy(played)))
         decisions, over = player.recv()

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from evorl.mdp.bindings import Binding
 from evorl.mdp.core import Action, Array, Box, World, heads
+from evorl.mdp.labels import Binding
 from evorl.util.errors import BadRequest
 
 DIGITS = "1234567890"
@@ -38,9 +38,9 @@ def action_of(bindings: Sequence[Binding], action: Action, held: Collection[str]
     parts = [None] * len(sizes) if legal is None else np.split(legal, np.cumsum(sizes)[:-1])
     chosen = []
     for component, (size, allowed) in enumerate(zip(sizes, parts, strict=True)):
-        mine = [one for one in bindings if one.component == component and {*one.keys} <= {*held}]
-        best = sorted(mine, key=lambda one: len(one.keys))[-1:]
-        still = [one for one in mine if not one.keys]
-        order = [*(one.choice for one in (*best, *still)), *range(size)]
+        mine = [binding for binding in bindings if binding.component == component and {*binding.keys} <= {*held}]
+        best = sorted(mine, key=lambda binding: len(binding.keys))[-1:]
+        still = [binding for binding in mine if not binding.keys]
+        order = [*(binding.choice for binding in (*best, *still)), *range(size)]
         chosen.append(next(choice for choice in order if allowed is None or allowed[choice]))
     return chosen

@@ -59,21 +59,21 @@ class GameServer(LoopbackServer):
 
         made, games = BytesIO(), self.games
         Image.fromarray(frame.picture).save(made, "png", compress_level=1)
-        told = {
+        shown = {
             "number": frame.number, "score": frame.score, "over": frame.over, "choices": asdict(games.choices),
             "scores": {name: asdict(score) for name, score in games.scores.items()},
         }  # fmt: skip
-        return Reply(made.getvalue(), "image/png", {"X-State": json.dumps(told)})
+        return Reply(made.getvalue(), "image/png", {"X-State": json.dumps(shown)})
 
 
 def page_of(games: Games, title: str) -> bytes:
     """The page, with what it shows beside the game: sides, opponents, and the keys of each side."""
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "title": printable(title),
         "sides": [*games.names],
         "opponents": [*games.opponents],
         "speeds": SPEEDS,
-        "bindings": [[one._asdict() for one in bindings if one.keys] for bindings in games.bindings],
+        "bindings": [[binding._asdict() for binding in bindings if binding.keys] for bindings in games.bindings],
     }
-    text = json.dumps(told).replace("<", "\\u003c")  # no name ends the script
+    text = json.dumps(shown).replace("<", "\\u003c")  # no name ends the script
     return (WEB / "page.html").read_text(encoding="utf-8").replace("{{told}}", text).encode()

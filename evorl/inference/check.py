@@ -33,7 +33,7 @@ def onnx_program(content: bytes, threads: int = 1) -> Run:
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
 
     def run(feed: dict[str, Array]) -> dict[str, Array]:
         return dict(zip(names, session.run(None, feed), strict=True))
@@ -46,8 +46,8 @@ def torch_program(module: torch.nn.Module, form: PolicyModule) -> Run:
 
     def run(feed: dict[str, Array]) -> dict[str, Array]:
         with torch.no_grad():
-            found = module(*(torch.from_numpy(feed[port.name]) for port in form.inputs))
-        return {port.name: x.numpy() for port, x in zip(form.outputs, found, strict=True)}
+            outputs = module(*(torch.from_numpy(feed[port.name]) for port in form.inputs))
+        return {port.name: x.numpy() for port, x in zip(form.outputs, outputs, strict=True)}
 
     return run
 
@@ -120,9 +120,9 @@ class Compared:
             for row in np.flatnonzero(wanted != got):
                 self.wrong += not self._near(part[row], int(wanted[row]), int(got[row]))
 
-    def _near(self, scores: Array, one: int, other: int) -> bool:
+    def _near(self, scores: Array, choice: int, other: int) -> bool:
         """Whether rounding decides between two choices."""
-        return bool(abs(scores[one] - scores[other]) <= TOLERANCE * max(1.0, abs(scores[one])))
+        return bool(abs(scores[choice] - scores[other]) <= TOLERANCE * max(1.0, abs(scores[choice])))
 
     def differ(self, ours: Array, theirs: Array) -> None:
         gap = np.abs(ours - theirs) / np.maximum(1.0, np.abs(ours))

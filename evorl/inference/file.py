@@ -73,11 +73,11 @@ def read_description(content: bytes) -> dict[str, Any]:
     else:
         import onnx
 
-        text = {one.key: one.value for one in onnx.load_from_string(content).metadata_props}.get(KEY, "")
+        text = {entry.key: entry.value for entry in onnx.load_from_string(content).metadata_props}.get(KEY, "")
     if not text:
         raise ValueError("no policy that evorl.export wrote")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    about: dict[str, Any] = json.loads(text)
+    return about
 
 
 def description(module: PolicyModule, form: Format, world: World, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def description(module: PolicyModule, form: Format, world: World, about: Mapping
         "inputs": [port._asdict() for port in module.inputs],
         "outputs": [port._asdict() for port in module.outputs],
         "observations": [
-            {**asdict(one), "features": list(world.feature_names.get(one.name, ()))} for one in spec.inputs
+            {**asdict(seen), "features": list(world.feature_names.get(seen.name, ()))} for seen in spec.inputs
         ],
         "action": {
             "kind": type(spec.action).__name__, **asdict(spec.action),

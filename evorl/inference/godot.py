@@ -30,10 +30,11 @@ class GodotModule(PolicyModule):
             raise BadRequest(f"the plugin keeps no state of a recurrent policy{INSTEAD}", "format")
         if spec.masked:
             raise BadRequest(f"the plugin has no masks of actions{INSTEAD}", "format")
-        for one in spec.inputs:
-            if len(one.shape) > 1:
-                shape = list(one.shape)
-                raise BadRequest(f"the plugin feeds one vector, and {one.name!r} is {shape}{INSTEAD}", "format")
+        for observation in spec.inputs:
+            if len(observation.shape) > 1:
+                shape = list(observation.shape)
+                why = f"the plugin feeds one vector, and {observation.name!r} is {shape}{INSTEAD}"
+                raise BadRequest(why, "format")
         super().__init__(learner)
 
     def _input_ports(self) -> Iterable[Port]:
@@ -50,11 +51,13 @@ class GodotModule(PolicyModule):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         obs, state = tensors
         parts = obs.split(sizes_of(self), -1)
-        inputs = tuple(x.reshape(x.shape[0], *one.shape) for x, one in zip(parts, self.spec.inputs, strict=True))
-        found = self.decide(inputs, None, None, self.no_noise)
+        inputs = tuple(
+            x.reshape(x.shape[0], *observation.shape) for x, observation in zip(parts, self.spec.inputs, strict=True)
+        )
+        decided = self.decide(inputs, None, None, self.no_noise)
         if isinstance(self.spec.action, Box):
-            return self.taken(found.actions[0]), state.clone()
-        choices = found.scores.split(heads(self.spec.action), -1)
+            return self.taken(decided.actions[0]), state.clone()
+        choices = decided.scores.split(heads(self.spec.action), -1)
         return torch.cat([x.softmax(-1) for x in choices], -1), state.clone()
 
     # -------------------------------------------------------------- what a program does
@@ -74,7 +77,10 @@ class GodotModule(PolicyModule):
 
 def sizes_of(module: PolicyModule) -> list[int]:
     """Numbers of each observation."""
-    return [size(Port(one.name, "observation", one.dtype, one.shape)) for one in module.spec.inputs]
+    return [
+        size(Port(observation.name, "observation", observation.dtype, observation.shape))
+        for observation in module.spec.inputs
+    ]
 
 
 def largest_above_zero(scores: Array) -> Array:

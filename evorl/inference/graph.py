@@ -1,7 +1,7 @@
 """A traced function as an ONNX model.
 
 Torch's own exporter writes opset 18 and newer, and Unity's importer reads up to 15, so the operations that our policies
-consist of are translated here (`evorl.inference.operations`). What depends on no input is computed now: weights that
+consist of are translated here (`evorl.inference.operations`). What depends on no input is computed here: weights that
 are transposed or joined, and whatever multiplies the absent noise of a deterministic policy.
 """
 
@@ -66,7 +66,7 @@ class Graph:
         self._made: dict[str, Any] = {}  # the outputs of each node, so that none is written twice
         self.taken = {*inputs, *outputs}
         self._values: dict[fx.Node, Any] = {}
-        given = iter(inputs)
+        names = iter(inputs)
         tensors = {**program.state_dict, **program.constants}
         signature = program.graph_signature
         targets = {
@@ -78,7 +78,7 @@ class Graph:
             if node.op == "placeholder" and node.name in targets:
                 self._values[node] = self._called(tensors[targets[node.name]].detach(), targets[node.name])
             elif node.op == "placeholder":
-                self._values[node] = next(given)
+                self._values[node] = next(names)
             elif node.op == "output":
                 self._put_out(node.args[0])
             else:
@@ -104,11 +104,11 @@ class Graph:
     def _computed(self, node: fx.Node, args: Any) -> Any:
         """The value of an operation on known tensors."""
         assert callable(node.target)
-        found = node.target(*args, **node.kwargs)
+        value = node.target(*args, **node.kwargs)
         sources = [self._names[id(x)][0] for x in args if isinstance(x, Tensor) and id(x) in self._names]
-        if isinstance(found, Tensor):
-            return self._called(found, sources[0] if len(sources) == 1 else node.name)
-        return found
+        if isinstance(value, Tensor):
+            return self._called(value, sources[0] if len(sources) == 1 else node.name)
+        return value
 
     def _called(self, x: Tensor, name: str) -> Tensor:
         """Remember what a known tensor is called."""
@@ -146,22 +146,22 @@ class Graph:
             return self._made[repr(same)]
         made = [self.fresh(node.name) for _ in range(outputs)]
         self.nodes.append(helper.make_node(kind, names, made, made[0], **attributes))
-        self._made[repr(same)] = found = made[0] if outputs == 1 else tuple(made)
-        return found
+        self._made[repr(same)] = result = made[0] if outputs == 1 else tuple(made)
+        return result
 
-    def _put_out(self, found: Sequence[fx.Node]) -> None:
+    def _put_out(self, results: Sequence[fx.Node]) -> None:
         """Give the function's results the names of the outputs."""
         made = {name for node in self.nodes for name in node.output}
         renamed: dict[str, str] = {}
-        for node, output in zip(found, self.outputs, strict=True):
+        for node, output in zip(results, self.outputs, strict=True):
             name = self.name_of(self._values[node])
             if name in made and name not in renamed:
                 renamed[name] = output
             else:
                 self.nodes.append(helper.make_node("Identity", [name], [output], output))
-        for one in self.nodes:
-            one.input[:] = [renamed.get(name, name) for name in one.input]
-            one.output[:] = [renamed.get(name, name) for name in one.output]
+        for written in self.nodes:
+            written.input[:] = [renamed.get(name, name) for name in written.input]
+            written.output[:] = [renamed.get(name, name) for name in written.output]
 
     def live(self) -> list[NodeProto]:
         """The nodes that an output depends on."""

@@ -93,9 +93,9 @@ class PolicyModule(nn.Module):
 
     def _input_ports(self) -> Iterable[Port]:
         spec = self.spec
-        names = port_names([one.name for one in spec.inputs], ("mask", "state", "noise"))
-        for name, one in zip(names, spec.inputs, strict=True):
-            yield Port(name, "observation", one.dtype, one.shape)
+        names = port_names([observation.name for observation in spec.inputs], ("mask", "state", "noise"))
+        for name, observation in zip(names, spec.inputs, strict=True):
+            yield Port(name, "observation", observation.dtype, observation.shape)
         if spec.masked:
             yield Port("mask", "mask", "bool", (sum(heads(spec.action)),))
         if self.width:
@@ -115,16 +115,16 @@ class PolicyModule(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The outputs, in their order, of the inputs in theirs."""
-        given: dict[str, list[Tensor]] = {"observation": []}
+        by_role: dict[str, list[Tensor]] = {"observation": []}
         for port, x in zip(self.inputs, tensors, strict=True):
-            given.setdefault(port.role, []).append(x)
-        (noise,) = given.get("noise", [self.no_noise])
-        (legal,), (state,) = (given.get(role, [None]) for role in ("mask", "state"))
-        found = self.decide(tuple(given["observation"]), legal, state, noise)
-        out = [to_world(self.spec.action, found.actions[0])]
+            by_role.setdefault(port.role, []).append(x)
+        (noise,) = by_role.get("noise", [self.no_noise])
+        (legal,), (state,) = (by_role.get(role, [None]) for role in ("mask", "state"))
+        decided = self.decide(tuple(by_role["observation"]), legal, state, noise)
+        out = [to_world(self.spec.action, decided.actions[0])]
         if not isinstance(self.spec.action, Box):
-            out.append(found.scores)
-        return (*out, *(() if found.state is None else (found.state,)))
+            out.append(decided.scores)
+        return (*out, *(() if decided.state is None else (decided.state,)))
 
     def decide(
         self, inputs: tuple[Tensor, ...], legal: Tensor | None, state: Tensor | None, *noises: Tensor
@@ -206,7 +206,7 @@ def port_names(names: Sequence[str], reserved: Sequence[str]) -> list[str]:
     A world's names come from anywhere, and engines make identifiers of them.
     """
     taken = {*reserved}
-    found: list[str] = []
+    unique_names: list[str] = []
     for name in names:
         word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:60] or "observation"
         word = f"observation_{word}" if word[0].isdigit() else word
@@ -214,8 +214,8 @@ def port_names(names: Sequence[str], reserved: Sequence[str]) -> list[str]:
         while unique in taken:
             unique, number = f"{word}_{number}", number + 1
         taken.add(unique)
-        found.append(unique)
-    return found
+        unique_names.append(unique)
+    return unique_names
 
 
 def example(module: PolicyModule, rows: int) -> tuple[Tensor, ...]:

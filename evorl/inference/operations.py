@@ -123,7 +123,9 @@ def _max_pool(
 def _view(graph: Graph, node: fx.Node, x: Any, _: list[Any]) -> Any:
     if node.all_input_nodes[0].meta["val"].shape == node.meta["val"].shape:
         return x
-    return graph.add("Reshape", node, x, [one if isinstance(one, int) else -1 for one in node.meta["val"].shape])
+    return graph.add(
+        "Reshape", node, x, [length if isinstance(length, int) else -1 for length in node.meta["val"].shape]
+    )
 
 
 @_translates(aten.permute.default)
@@ -189,7 +191,7 @@ def _cast(graph: Graph, node: fx.Node, x: Any, dtype: torch.dtype | None = None)
 @_translates(aten.clamp.default)
 def _clamp(graph: Graph, node: fx.Node, x: Any, low: float | None = None, high: float | None = None) -> Any:
     dtype = dtype_of(node)
-    limits = [torch.tensor(one, dtype=dtype) for one in (low, high) if one is not None]
+    limits = [torch.tensor(limit, dtype=dtype) for limit in (low, high) if limit is not None]
     if low is None:
         return graph.add("Min", node, x, *limits)
     return graph.add("Clip" if high is not None else "Max", node, x, *limits)

@@ -32,17 +32,19 @@ class UnityModule(PolicyModule):
     """Continuous actions lie in [-1, 1] where the world's are bounded, as ML-Agents has them."""
 
     def __init__(self, learner: NetworkLearner[Any]) -> None:
-        for one in learner.spec.inputs:
-            if len(one.shape) not in (0, *RANKS):
-                shape = list(one.shape)
-                raise BadRequest(f"the observation {one.name!r} is {shape}, and Unity's sensors have 3 axes", "format")
+        for observation in learner.spec.inputs:
+            if len(observation.shape) not in (0, *RANKS):
+                shape = list(observation.shape)
+                raise BadRequest(
+                    f"the observation {observation.name!r} is {shape}, and Unity's sensors have 3 axes", "format"
+                )
         super().__init__(learner)
         self.kind = "continuous" if isinstance(self.spec.action, Box) else "discrete"
 
     def _input_ports(self) -> Iterable[Port]:
         spec = self.spec
-        for number, one in enumerate(spec.inputs):
-            yield Port(f"obs_{number}", "observation", "float32", one.shape or (1,))
+        for number, observation in enumerate(spec.inputs):
+            yield Port(f"obs_{number}", "observation", "float32", observation.shape or (1,))
         if not isinstance(spec.action, Box):
             yield Port("action_masks", "mask", "float32", (sum(heads(spec.action)),))
         if self.width:
@@ -63,20 +65,20 @@ class UnityModule(PolicyModule):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         many = len(self.spec.inputs)
         inputs = tuple(map(self.as_the_world, self.spec.inputs, tensors[:many]))
-        given = {port.role: x for port, x in zip(self.inputs[many:], tensors[many:], strict=True)}
-        legal = given["mask"] != 0 if self.spec.masked else None
-        state = given["state"].squeeze(1) if self.width else None
-        found = self.decide(inputs, legal, state, self.noise_of(given["noise"]), self.no_noise)
-        drawn, still = map(self.taken, found.actions)
+        by_role = {port.role: x for port, x in zip(self.inputs[many:], tensors[many:], strict=True)}
+        legal = by_role["mask"] != 0 if self.spec.masked else None
+        state = by_role["state"].squeeze(1) if self.width else None
+        decided = self.decide(inputs, legal, state, self.noise_of(by_role["noise"]), self.no_noise)
+        drawn, still = map(self.taken, decided.actions)
         shape = [[*heads(self.spec.action)]] if self.kind == "discrete" else [components(self.spec)]
         made = [torch.tensor([VERSION]), torch.tensor([2.0 * self.width])]
         made += [drawn, torch.tensor(shape, dtype=torch.float32), still]
-        return (*made, *(() if found.state is None else (found.state.unsqueeze(1),)))
+        return (*made, *(() if decided.state is None else (decided.state.unsqueeze(1),)))
 
-    def as_the_world(self, one: Input, x: Tensor) -> Tensor:
+    def as_the_world(self, observation: Input, x: Tensor) -> Tensor:
         """An observation as the world has it: pixels come as parts of 1."""
-        x = x.reshape(x.shape[0], *one.shape)
-        return x * 255.0 if is_image(one) else x
+        x = x.reshape(x.shape[0], *observation.shape)
+        return x * 255.0 if is_image(observation) else x
 
     def noise_of(self, epsilon: Tensor) -> Tensor:
         """The noise of a decision, of standard normal numbers: Gumbel noise for choices, by its quantiles."""
@@ -101,16 +103,16 @@ class UnityModule(PolicyModule):
 
     def feed(self, seen: Seen) -> dict[str, Array]:
         rows = len(seen.noise)
-        found: dict[str, Array] = {}
-        for number, (one, x) in enumerate(zip(self.spec.inputs, seen.inputs, strict=True)):
-            numbers = x.astype(np.float32).reshape(rows, *(one.shape or (1,)))
-            found[f"obs_{number}"] = numbers / np.float32(255) if is_image(one) else numbers
+        inputs: dict[str, Array] = {}
+        for number, (observation, x) in enumerate(zip(self.spec.inputs, seen.inputs, strict=True)):
+            numbers = x.astype(np.float32).reshape(rows, *(observation.shape or (1,)))
+            inputs[f"obs_{number}"] = numbers / np.float32(255) if is_image(observation) else numbers
         if self.kind == "discrete":
             allowed = seen.legal if seen.legal is not None else np.ones((rows, sum(heads(self.spec.action))))
-            found["action_masks"] = allowed.astype(np.float32)
+            inputs["action_masks"] = allowed.astype(np.float32)
         if seen.state is not None:
-            found["recurrent_in"] = seen.state[:, None]
-        return {**found, "epsilon": seen.noise}
+            inputs["recurrent_in"] = seen.state[:, None]
+        return {**inputs, "epsilon": seen.noise}
 
     def read(self, outputs: dict[str, Array]) -> Answer:
         """The deterministic action, in the world's units."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evorl.mdp.battle_arena import BattleArena
-from evorl.mdp.bindings import Binding
 from evorl.mdp.core import MDP, Arena, Battle, Spec, World
 from evorl.mdp.delay import Delayed
+from evorl.mdp.labels import Binding
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from numpy.typing import NDArray
 
-from evorl.mdp.bindings import Binding
+from evorl.mdp.labels import Labels
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -300,7 +300,7 @@ class StepsTogether:
 
 
 @dataclass(frozen=True, kw_only=True)
-class World(ABC):
+class World(Labels, ABC):
     """The config of a world. Each field is a Hydra key of the world's file in ``conf/mdp``.
 
     A vectorised world implements `arena`. A world of battles derives from `evorl.mdp.arena.BattleWorld`.
@@ -309,7 +309,7 @@ class World(ABC):
     budget: Count = 1_000_000
     """Environment steps of a run if ``budget.steps`` is not given."""
 
-    def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
+    def ready(self) -> None:
         """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""
 
     def imports(self) -> tuple[str, ...]:
@@ -329,20 +329,6 @@ class World(ABC):
     @property
     def side_names(self) -> tuple[str, ...]:
         """What a viewer of a film calls each side of the game: ``("left", "right")``; empty if that is not needed."""
-        return ()
-
-    @property
-    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        """What the numbers of an observation are called, by its name; none for those that have no names."""
-        return {}
-
-    @property
-    def action_names(self) -> tuple[tuple[str, ...], ...]:
-        """What the choices of each component of an action are called, or the components of a Box; empty: no names."""
-        return ()
-
-    def bindings(self, side: int) -> tuple[Binding, ...]:
-        """The keys with which a person plays this side; empty: digits choose."""
         return ()
 
     def players(self, seed: int) -> tuple[int, ...]:
@@ -378,7 +364,11 @@ class World(ABC):
         """Whether every episode ends, as far as the world can tell."""
         return True
 
-    def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
+    def environment_spaces(self) -> tuple[Any, Any] | None:
+        """The gymnasium spaces of observations and actions; None for a world that is no gymnasium environment."""
+        return None
+
+    def close(self) -> None:
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 
     def evaluation_world(self) -> World:

@@ -92,8 +92,8 @@ class Answer(BaseHTTPRequestHandler):
         token, slash, name = path.removeprefix("/").partition("/")
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
         if not known or self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
-            told = f"The address needs the token that {self.server.command} printed.\n"
-            self._answer(HTTPStatus.FORBIDDEN, told.encode())
+            refusal = f"The address needs the token that {self.server.command} printed.\n"
+            self._answer(HTTPStatus.FORBIDDEN, refusal.encode())
         elif not slash:
             self._answer(HTTPStatus.MOVED_PERMANENTLY, b"", {"Location": f"/{token}/"})
         elif (reply := self.server.reply(name, dict(parse_qsl(asked)))) is not None:

@@ -15,13 +15,13 @@ from typing import Literal, Self
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.bindings import Binding
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
 from evorl.mdp.duel.drawing import draw_fight
 from evorl.mdp.duel.observation import FEATURES, SIZE, heading, observe
 from evorl.mdp.duel.rule_player import Command, rule_command
 from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, STEP, WAIT, Fight, Vector
+from evorl.mdp.labels import Binding
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
 from evorl.util.types import Count

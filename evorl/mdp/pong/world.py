@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.bindings import Binding
 from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
+from evorl.mdp.labels import Binding
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import VIEW, Match, Opponent
@@ -144,10 +144,10 @@ class PongArena(EpisodeEndHook):
         self._match.players.update_view(self._match.games)
 
     def _clear(self, cost: int) -> None:
-        now = self._decisions
-        now.reward.fill(0)
-        now.terminated.fill(False)
-        now.results, now.cost = [], cost
+        decisions = self._decisions
+        decisions.reward.fill(0)
+        decisions.terminated.fill(False)
+        decisions.results, decisions.cost = [], cost
 
     def _reward(self, ended: Array, point: Array) -> None:
         """Write the rewards of games whose round ended."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.mdp.bindings import Binding
 from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, World
+from evorl.mdp.labels import Binding
 from evorl.mdp.team_games import Side, learner_teams
 from evorl.mdp.volley.arena import VolleyArena
 from evorl.mdp.volley.rules import DT, MOVES, Rules
