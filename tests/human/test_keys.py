@@ -22,11 +22,11 @@ def test_every_choice_of_a_side_has_keys_of_its_own(name: str) -> None:
     action = spec(world).action
     for side in range(world.sides):
         bindings = bindings_of(world, action, side)
-        keys = sorted({key for one in bindings for key in one.keys})
+        keys = sorted({key for binding in bindings for key in binding.keys})
         combinations = [held for many in range(4) for held in itertools.combinations(keys, many)]
-        found = {tuple(action_of(bindings, action, held, None)) for held in combinations}
+        actions = {tuple(action_of(bindings, action, held, None)) for held in combinations}
         for component, size in enumerate(heads(action)):
-            assert {one[component] for one in found} == {*range(size)}
+            assert {choices[component] for choices in actions} == {*range(size)}
 
 
 def test_pong_and_volley_go_where_the_arrow_points() -> None:

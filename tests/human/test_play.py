@@ -90,11 +90,11 @@ def heights(games: Games) -> list[float]:
     """Of both bats in the newest picture: the middle of the pixels that differ from the field's, from above."""
     assert games.newest is not None
     field = games.newest.picture[34:194].astype(int)
-    found = []
+    middles = []
     for column in (18, 141):
         strip = np.abs(field[:, column] - field[:, 60]).sum(-1)
-        found.append(float(np.flatnonzero(strip).mean()) if strip.any() else -1.0)
-    return found
+        middles.append(float(np.flatnonzero(strip).mean()) if strip.any() else -1.0)
+    return middles
 
 
 def test_keys_move_the_persons_bat() -> None:

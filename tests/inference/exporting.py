@@ -29,8 +29,8 @@ def learner_for(*words: str) -> tuple[NetworkLearner[Any], World]:
     generator = torch.Generator().manual_seed(7)
     learner.theta.add_(0.05 * torch.randn(learner.theta.shape, generator=generator))
     if learner.moments is not None:
-        seen = [torch.randn(200, *one.shape, generator=generator) for one in learner.spec.inputs]
-        learner.moments.update(tuple(3 * x + 1 for x in seen))
+        rows = [torch.randn(200, *observation.shape, generator=generator) for observation in learner.spec.inputs]
+        learner.moments.update(tuple(3 * x + 1 for x in rows))
     return learner, world
 
 
@@ -65,7 +65,7 @@ def compared_on(spec: Spec, form: Format = "onnx", deterministic: bool = True, *
     carry, start = compared.carry(rows), torch.ones(rows, dtype=torch.bool)
     for _ in range(20):
         inputs = tuple(
-            torch.from_numpy((100 * random.random((rows, *one.shape))).astype(one.dtype)) for one in spec.inputs
+            torch.from_numpy((100 * random.random((rows, *seen.shape))).astype(seen.dtype)) for seen in spec.inputs
         )
         legal = torch.from_numpy(random.random((rows, sum(heads(spec.action)))) < 0.7) if spec.masked else None
         noise = np.zeros((rows, noise_size(spec.action)), np.float32)

@@ -37,11 +37,11 @@ def policy_for(spec: Spec, form: type[PolicyModule], **net: object) -> PolicyMod
 def ports(model: onnx.ModelProto) -> dict[str, tuple[int, list[str | int]]]:
     """The dtype and shape of each input and output."""
     return {
-        one.name: (
-            one.type.tensor_type.elem_type,
-            [size.dim_param or size.dim_value for size in one.type.tensor_type.shape.dim],
+        port.name: (
+            port.type.tensor_type.elem_type,
+            [size.dim_param or size.dim_value for size in port.type.tensor_type.shape.dim],
         )
-        for one in (*model.graph.input, *model.graph.output)
+        for port in (*model.graph.input, *model.graph.output)
     }
 
 
@@ -67,12 +67,12 @@ def test_unity_finds_the_names_of_its_loader() -> None:
     assert model.opset_import[0].version <= 15
     assert {node.op_type for node in model.graph.node} <= SENTIS
     # the loader runs a model with zeros in all inputs, which forbids every action
-    given = {one.name: ports(model)[one.name][1] for one in model.graph.input}
-    shapes = {name: [1 if size == "batch" else int(size) for size in shape] for name, shape in given.items()}
+    inputs = {port.name: ports(model)[port.name][1] for port in model.graph.input}
+    shapes = {name: [1 if size == "batch" else int(size) for size in shape] for name, shape in inputs.items()}
     feed = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    found = onnx_program(model.SerializeToString())(feed)
-    assert (found["version_number"], found["memory_size"]) == (3.0, 16.0)
-    assert found["discrete_action_output_shape"].tolist() == [sizes]
+    outputs = onnx_program(model.SerializeToString())(feed)
+    assert (outputs["version_number"], outputs["memory_size"]) == (3.0, 16.0)
+    assert outputs["discrete_action_output_shape"].tolist() == [sizes]
 
 
 def test_unity_draws_as_the_policy_does() -> None:

@@ -29,25 +29,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def described(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """Export with these words; return the file's description."""
     capsys.readouterr()
     assert main([*words, "json=true"]) == 0, capsys.readouterr().err
-    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
+    about: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return about
 
 
 def test_the_file_says_what_it_is(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "policy.onnx"
-    about = told(capsys, f"run={runs / 'cartpole'}", f"out={path}")
+    about = described(capsys, f"run={runs / 'cartpole'}", f"out={path}")
     assert about == read_description(path.read_bytes())
     assert [port["name"] for port in about["inputs"] + about["outputs"]] == ["observation", "action", "logits"]
     assert about["run"] == "cartpole" and about["opset"] == 15 and about["action"]["n"] == 2
     assert about["mdp"]["id"] == "CartPole-v1" and about["seed"] == 0 and "torch" in about["provenance"]["versions"]
     assert about["check"]["decisions"] > 4 and about["check"]["largest_difference"] < 1e-5
     model = onnx.load(path)
-    assert [one.version for one in model.opset_import] == [15] and model.ir_version == 8
-    assert all(not one.HasField("data_location") or one.data_location == 0 for one in model.graph.initializer)
+    assert [opset.version for opset in model.opset_import] == [15] and model.ir_version == 8
+    assert all(not x.HasField("data_location") or x.data_location == 0 for x in model.graph.initializer)
     session = onnxruntime.InferenceSession(path)
     for rows in (1, 5):
         action, logits = session.run(None, {"observation": np.zeros((rows, 4), np.float32)})
@@ -57,14 +57,14 @@ def test_the_file_says_what_it_is(runs: Path, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["latest", "best"])
 def test_of_a_population(which: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    about = told(capsys, f"run={runs / 'evolved'}", f"out={tmp_path / 'p.onnx'}", f"checkpoint={which}")
+    about = described(capsys, f"run={runs / 'evolved'}", f"out={tmp_path / 'p.onnx'}", f"checkpoint={which}")
     assert about["check"]["largest_difference"] < 1e-5
 
 
 @pytest.mark.slow
 def test_of_torch(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "policy.pt2"
-    about = told(capsys, f"run={runs / 'pong'}", f"out={path}", "format=torch", "deterministic=false")
+    about = described(capsys, f"run={runs / 'pong'}", f"out={path}", "format=torch", "deterministic=false")
     assert about == read_description(path.read_bytes())
     assert about["inputs"][-1]["name"] == "noise" and about["noise"] == "gumbel"
 

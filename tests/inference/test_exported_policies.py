@@ -91,7 +91,7 @@ def test_a_file_of_an_earlier_version_is_read() -> None:
     assert about["observations"][0]["features"][0] == "position" and about["action"]["names"] == [["left", "right"]]
     outputs = onnx_program(content)({"observation": np.float32([[0.1, -0.2, 0.03, 0.4], [0, 0, 0, 0]])})
     np.testing.assert_allclose(outputs["logits"], LOGITS, atol=1e-6)
-    assert outputs["action"].tolist() == [[int(one[1] > one[0])] for one in LOGITS]
+    assert outputs["action"].tolist() == [[int(right > left)] for left, right in LOGITS]
 
 
 @pytest.mark.slow_cases(but=("ppo", "ppo-gaussian"))

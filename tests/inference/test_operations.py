@@ -89,7 +89,7 @@ def test_an_unknown_operation_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "ports"),
     [
         (["game", "side"], ["game", "side"]),
         (["a/b", "a.b", "a b"], ["a_b", "a_b_2", "a_b_3"]),
@@ -100,5 +100,5 @@ def test_an_unknown_operation_is_named() -> None:
         (["a_2", "a", "a"], ["a_2", "a", "a_3"]),
     ],
 )
-def test_names_of_any_world_become_names_of_ports(names: list[str], found: list[str]) -> None:
-    assert port_names(names, ("mask", "state", "noise")) == found
+def test_names_of_any_world_become_names_of_ports(names: list[str], ports: list[str]) -> None:
+    assert port_names(names, ("mask", "state", "noise")) == ports

@@ -54,7 +54,7 @@ def web_program(path: Path) -> Iterator[Run]:
         *(("unity", case) for case in ("ppo-lstm", "masks", "atari-nature")),
         ("godot", "ppo"),
     ],
-    ids=lambda one: str(one),
+    ids=str,
 )
 def test_a_browser_decides_as_the_policy(form: Format, case: str, tmp_path: Path) -> None:
     learner, world = learner_for(*CASES[case])

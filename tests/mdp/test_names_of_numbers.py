@@ -17,9 +17,9 @@ NAMED = ("pong", "volley", "duel", "marvin", "cartpole", "pendulum", "mountainca
 def test_every_number_and_every_choice_has_a_name(name: str) -> None:
     world = experiment_of(f"mdp={name}").mdp
     shown = spec(world)
-    for one in shown.inputs:
-        names = world.feature_names[one.name]
-        assert len(names) == math.prod(one.shape) == len({*names})
+    for observation in shown.inputs:
+        names = world.feature_names[observation.name]
+        assert len(names) == math.prod(observation.shape) == len({*names})
     sizes = [len(shown.action.low)] if isinstance(shown.action, Box) else [*heads(shown.action)]
     assert [len(names) for names in world.action_names] == sizes
     assert all(len({*names}) == len(names) for names in world.action_names)
