@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from evorl.cli import config
 from evorl.jobs.run_players import Place, all_places, check_world, experiment_at, names, policy_at
 from evorl.mdp.core import Spec, World
@@ -36,6 +38,11 @@ class Player:
     """None for the rule player."""
     form: str = ""
     """Players of the same form decide in one forward pass."""
+
+    @property
+    def weights(self) -> Sequence[Tensor]:
+        """What it plays with, as `Learner.weights` lists it; nothing for the rule player."""
+        return () if self.learner is None else self.learner.weights()
 
     def record(self) -> dict[str, Any]:
         """What a file says of it."""

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import combinations
 
 from evorl.cluster.core import Cluster
-from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.matches.players import Player
 from evorl.matches.records import Record, key
+from evorl.opponents.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.ops.proportions import wilson
 from evorl.util.errors import BadRequest
 
@@ -78,8 +78,8 @@ def _outcomes(matches: Matches, missing: Sequence[Pair], cluster: Cluster) -> It
     group = cluster.spawn(partial(_member, matches), min(cluster.workers, len(tasks)), (BadRequest,))
     try:
         for answers in group.map("play", [([tuple(pair) for pair in task],) for task in tasks]):
-            for pair, points, lengths in answers:
-                yield Outcome(Pair(*pair), points, lengths)
+            for pair, *games in answers:
+                yield Outcome(Pair(*pair), *games)
     finally:
         group.close()
 
