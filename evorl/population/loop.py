@@ -22,6 +22,7 @@ from evorl.ec.core import (
     Individual,
     Opposing,
     Seeding,
+    Tabular,
     genomes,
     pack,
     ranks_by_fitness,
@@ -171,10 +172,14 @@ class Population(PopulationLoop[Task]):
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)
+        before = self.evolver.generation
         metrics = self._learn(evaluations, answer.seen)
         if isinstance(self.evolver, Opposing):
             self._follow_leader(self.evolver)
-        return Progress(metrics | self._metrics(), rows)
+        tables = []
+        if isinstance(self.evolver, Tabular) and self.evolver.generation > before:
+            tables = [{"step": self.steps, **self.evolver.table()}]
+        return Progress(metrics | self._metrics(), rows, payoffs=tables)
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver. New input statistics are shared from the next generation on."""
@@ -195,12 +200,14 @@ class Population(PopulationLoop[Task]):
         if not isinstance(self.evolver, Opposing):
             return individual
         found = self.evolver.opponents(individual.id)
-        others = [self._with_memory(one.policy) for one in found if one.policy is not None]
+        others = [one for one in found if one.policy is not None]
+        policies = [self._with_memory(one.policy) for one in others if one.policy is not None]
+        itself = [one.by_side or (one.chance,) for one in found if one.policy is None]
         opponents = {
-            "numbers": [one.number for one in found if one.policy is not None],
-            "chances": [one.chance for one in found if one.policy is not None],
-            "itself": sum(one.chance for one in found if one.policy is None),
-            "policies": pack(others),
+            "numbers": [one.number for one in others],
+            "chances": [list(one.by_side or (one.chance,)) for one in others],
+            "itself": [sum(sides) for sides in zip(*itself, strict=True)],
+            "policies": pack(policies),
         }
         return individual._replace(memory={**(individual.memory or {}), "opponents": opponents})
 

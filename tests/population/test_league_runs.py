@@ -56,12 +56,12 @@ def test_a_slice_is_played_against_the_opponents_that_were_sent(monkeypatch: pyt
     matches = evolver.opponents(main.id)
     assert one.memory is None and len(matches) > 2
     assert table.numbers.tolist() == [match.number for match in matches if match.policy is not None]
-    by_number = {match.number: match for match in matches}
-    for number, chance, weights in zip(table.numbers.tolist(), table.chances[1:], table.weights, strict=True):
+    by_number, (chances,) = {match.number: match for match in matches}, table.chances
+    for number, chance, weights in zip(table.numbers.tolist(), chances[1:], table.weights, strict=True):
         policy = by_number[number].policy
         assert policy is not None and chance == pytest.approx(by_number[number].chance)
         assert torch.equal(weights[0], torch.from_numpy(policy.weights))
-    assert table.chances.sum() == pytest.approx(1)
+    assert chances.sum() == pytest.approx(1)
     games = answer.memory["games"]
     assert {*games["opponents"]} <= {-1, *table.numbers.tolist()} and {*games["points"]} <= {0, 0.5, 1}
     assert len(games["opponents"]) == len(games["points"]) > 8, (
