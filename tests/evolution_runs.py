@@ -36,6 +36,10 @@ CASES = {
     "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
 }
 ASYNCHRONOUS = {
+    "pbt-population": (
+        *(*PONG, "ec=pbt", "ec.opponents=population", "ec.population=3", "ec.train_steps=256", LR),
+        *("rl.normalize_inputs=true", "budget.steps=5000"),
+    ),
     "league-free": (
         *(*PONG, "ec=league", "ec.asynchronous=true", "ec.train_steps=256", "ec.snapshot=512", "ec.longest=512"),
         "budget.steps=6000",

@@ -158,6 +158,11 @@ class Opposing(Protocol):
         """The opponents of an individual that is due, by its id."""
         ...
 
+
+@runtime_checkable
+class Ranking(Opposing, Protocol):
+    """An evolver that ranks its individuals by their games against each other, not by the world's evaluation."""
+
     @property
     def kept(self) -> Sequence[Individual]:
         """Individuals beside the population whose policies may play."""

@@ -20,6 +20,7 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
+    Match,
     Metrics,
     Objective,
     check_due,
@@ -29,6 +30,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
+from evorl.ec.matchmaking import Policies, acting
 from evorl.ec.space import Coordinates, Gene, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -57,11 +59,20 @@ class PBT(IndependentEvolution):
     """Probability that a gene is drawn anew rather than perturbed (Ray Tune's default; the paper does one or other)."""
     warm_up: Natural = 1
     """Evaluations of every member before any member copies another."""
+    opponents: Literal["world", "population"] = "world"
+    """Who plays the other sides while a member trains: whom the world has, or the present policies of all members."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.slots is not None and self.slots > self.population:
             raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
+
+        if self.opposes and self.lifetime == "play":
+            raise BadRequest("the population plays while a member trains; take lifetime=train", "opponents")
+
+    @property
+    def opposes(self) -> bool:
+        return self.opponents == "population"
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
@@ -81,6 +92,21 @@ class Strategy:
         self._member = {i: i for i in range(hyper.population)}  # the member of each id that is not told yet
         self._ready: list[int] = []
         self.next_id = hyper.population
+        # member k is player k, who began with policy k, and individual i has learned policy N + i
+        self.policies = Policies({one.id: one for one in self._queue} if hyper.opposes else {})
+        self.playing = [*range(hyper.population)]  # the policy of each member
+        for one in self._queue:
+            self._meet_all(one.id)
+
+    def _meet_all(self, individual: int) -> None:
+        """Let an individual play the present policies of all members, its own among them, equally often."""
+        if self.hyper.opposes:
+            chance = 1 / self.hyper.population
+            self.policies.matches[individual] = [(k, policy, chance) for k, policy in enumerate(self.playing)]
+
+    def opponents(self, individual: int) -> list[Match]:
+        """The opponents of an individual that is due; they stay the same until it is told."""
+        return self.policies.opponents(individual, self._member[individual])
 
     @property
     def population(self) -> Sequence[Evaluation]:
@@ -107,7 +133,7 @@ class Strategy:
         check_due(evaluations, self.due)
         for one in evaluations:
             member = self._member.pop(one.individual.id)
-            self.members[member] = one
+            self.members[member] = self._learned(member, one) if self.hyper.opposes else one
             self.rounds[member] += 1
             self.told += 1
             self._ready.append(member)
@@ -116,7 +142,17 @@ class Strategy:
             self._ready = []
         elif not self.hyper.asynchronous:
             self._ready = []
+        self.policies.forget(self.playing)
         return {"population/exploits": float(self.exploits)}
+
+    def _learned(self, member: int, one: Evaluation) -> Evaluation:
+        """Take over the policy of a member, unless it failed. Returns the evaluation without what is of its games."""
+        individual, policy, _ = acting(one.individual)
+        del self.policies.matches[individual.id]
+        if np.isfinite(fitness([one])[0]):
+            self.playing[member] = self.hyper.population + individual.id
+            self.policies.by_number[self.playing[member]] = policy
+        return one._replace(individual=individual)
 
     # -------------------------------------------------------------- a ready member
 
@@ -138,6 +174,7 @@ class Strategy:
             child = self._child(genes, (source.id,), "exploited" if changed else "goes on")
             child = child._replace(weights=source.weights, memory=source.memory)
         self._member[child.id] = member
+        self._meet_all(child.id)
         return child
 
     def _child(self, genes: Coordinates, parents: tuple[int, ...], role: str) -> Individual:
@@ -181,6 +218,7 @@ class Strategy:
             "queue": pack(self._queue),
             "member": {str(i): member for i, member in self._member.items()},
             "ready": list(self._ready),
+            **({"playing": list(self.playing), **self.policies.state_dict()} if self.hyper.opposes else {}),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -192,11 +230,14 @@ class Strategy:
         self._queue = unpack(state["queue"])
         self._member = {int(i): member for i, member in state["member"].items()}
         self._ready = list(state["ready"])
+        if self.hyper.opposes:
+            self.playing = list(state["playing"])
+            self.policies.load_state_dict(state)
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
-        return {
-            **state, "population": move.evaluations(state["population"]), "queue": move.individuals(state["queue"])
-        }  # fmt: skip
+        names = ("queue", "policies") if self.hyper.opposes else ("queue",)
+        moved = {name: move.individuals(state[name]) for name in names}
+        return {**state, "population": move.evaluations(state["population"]), **moved}
 
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:

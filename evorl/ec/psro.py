@@ -33,7 +33,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
-from evorl.ec.matchmaking import bounded
+from evorl.ec.matchmaking import acting, bounded
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -195,12 +195,10 @@ class EmpiricalGame:
         """Add the oracles that did not fail to the policies; the others begin anew. Returns whether there are any."""
         learned = np.isfinite(fitness(oracles)).tolist()
         for place, (one, fine) in enumerate(zip(oracles, learned, strict=True)):
-            memory = dict(one.individual.memory or {})
-            memory.pop("games", None)
-            acting = memory.pop("acting", None)
-            self.learners[place] = one.individual._replace(memory=memory or None) if fine else None
+            individual, policy, _ = acting(one.individual)
+            self.learners[place] = individual if fine else None
             if fine:
-                self.policies.append(one._replace(individual=one.individual._replace(memory=acting)))
+                self.policies.append(one._replace(individual=policy))
         return any(learned)
 
     # -------------------------------------------------------------- matches

@@ -78,7 +78,7 @@ def _individual(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Opposing, Seeding, unpack_evaluations
+    from evorl.ec.core import Ranking, Seeding, unpack_evaluations
     from evorl.population.dispatch import with_weights
     from evorl.population.evaluation import evaluation_plan
 
@@ -86,7 +86,7 @@ def _individual(
     how = evaluation_plan(experiment, evolution)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
-    snapshots = [*evolver.kept] if isinstance(evolver, Opposing) else []
+    snapshots = [*evolver.kept] if isinstance(evolver, Ranking) else []
     present = [*snapshots, *(one.individual for one in evolver.population)]
     if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
         present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]

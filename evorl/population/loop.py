@@ -21,6 +21,7 @@ from evorl.ec.core import (
     IndependentEvolution,
     Individual,
     Opposing,
+    Ranking,
     Seeding,
     Tabular,
     genomes,
@@ -79,7 +80,7 @@ class Population(PopulationLoop[Task]):
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
         self.best_individual = BestIndividual(
-            Selection(experiment, evolution, self.plan, replays=not isinstance(self.evolver, Opposing))
+            Selection(experiment, evolution, self.plan, replays=not isinstance(self.evolver, Ranking))
         )
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
@@ -165,7 +166,7 @@ class Population(PopulationLoop[Task]):
         self.steps += sum(evaluation.cost for evaluation in evaluations)
         self.evaluations += len(evaluations)
         self._count_failures([(evaluation, reason) for evaluation, reason, _ in answered])
-        if not isinstance(self.evolver, Opposing):
+        if not isinstance(self.evolver, Ranking):
             self._update_best(evaluations)
         rows = [
             population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
@@ -174,7 +175,7 @@ class Population(PopulationLoop[Task]):
         self.dispatcher.tell(evaluations)
         before = self.evolver.generation
         metrics = self._learn(evaluations, answer.seen)
-        if isinstance(self.evolver, Opposing):
+        if isinstance(self.evolver, Ranking):
             self._follow_leader(self.evolver)
         tables = []
         if isinstance(self.evolver, Tabular) and self.evolver.generation > before:
@@ -191,13 +192,13 @@ class Population(PopulationLoop[Task]):
         if self.evolver.generation > before:
             metrics |= self._diversity()
             self.shared = None if self.moments is None else self.moments.state_dict()
-        if self.evaluations >= self.evolution.population and not isinstance(self.evolver, Opposing):
-            self.warm_start.release()  # the first policies of a league go on playing
+        if self.evaluations >= self.evolution.population and not self.evolution.opposes:
+            self.warm_start.release()  # else the first policies go on playing
         return metrics
 
     def _with_opponents(self, individual: Individual) -> Individual:
         """Return an individual with the policies of its opponents, where it has some."""
-        if not isinstance(self.evolver, Opposing):
+        if not (self.evolution.opposes and isinstance(self.evolver, Opposing)):
             return individual
         found = self.evolver.opponents(individual.id)
         others = [one for one in found if one.policy is not None]
@@ -215,7 +216,7 @@ class Population(PopulationLoop[Task]):
 
     def _value(self, evaluation: Evaluation) -> float:
         """Return the number that ranks individuals in output for people."""
-        if isinstance(self.evolver, Opposing):
+        if isinstance(self.evolver, Ranking):
             return self.evolver.score(evaluation)
         fitness = evaluation.result.get("fitness") if self.ranks_by_fitness else None
         return evaluation.objectives[0] if fitness is None else mean(fitness)
@@ -231,7 +232,7 @@ class Population(PopulationLoop[Task]):
                 self._note_fitness(value)
         self._note_genes(before)
 
-    def _follow_leader(self, evolver: Opposing) -> None:
+    def _follow_leader(self, evolver: Ranking) -> None:
         """Name the best one best, whose score changes with everybody's games."""
         before, leader = self.leader, evolver.leader
         if leader is not None:

@@ -131,7 +131,9 @@ class TrainEvaluator:
         answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         memory: StateDict = {"steps": run.steps, "learner": kept}
         if pool is not None:
-            memory["games"] = games_of(pool)
+            memory["games"] = games = games_of(pool)
+            if len(games["points"]):
+                answer = answer._replace(result={**answer.result, "score": games["points"]})
             memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
         return answer._replace(
             cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory

@@ -85,6 +85,9 @@ CASES = {
         (MIXED, ONLY_GENES),
         bounded=True,
     ),
+    "pbt-population": Case(
+        PBT(population=4, opponents="population", asynchronous=False), (MIXED, ONLY_GENES), bounded=True
+    ),
     "pbt-none": Case(PBT(population=4, exploit="none", asynchronous=False), (MIXED, ONLY_GENES), bounded=True),
     "league": Case(
         League(population=6, train_steps=10, snapshot=20, longest=30, capacity=5, opponents=2),
