@@ -165,7 +165,11 @@ class Ranking(Opposing, Protocol):
 
     @property
     def kept(self) -> Sequence[Individual]:
-        """Individuals beside the population whose policies may play."""
+        """Individuals, also beside the population, whose policies stay as they are and may play."""
+        ...
+
+    def about(self, individual: int) -> dict[str, Any]:
+        """What a line of population.jsonl says of an individual that is due, beside what it says of all."""
         ...
 
     @property

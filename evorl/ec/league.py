@@ -162,6 +162,10 @@ class Agents:
         """The opponents of an individual that is due; those of a slice stay the same."""
         return self.policies.opponents(individual, self._agent[individual])
 
+    def about(self, individual: int) -> dict[str, Any]:
+        agent = self._agent[individual]
+        return {"agent": agent, "agent_role": self.agents[agent].role}
+
     @property
     def kept(self) -> Sequence[Individual]:
         """The snapshots."""

@@ -122,7 +122,8 @@ class EmpiricalGame:
 
     @property
     def kept(self) -> Sequence[Individual]:
-        return []
+        """The same as individuals."""
+        return [one.individual for one in self.population]
 
     @property
     def due(self) -> Set[int]:
@@ -163,6 +164,9 @@ class EmpiricalGame:
         )
         each = {k: (second.get(k, 0.0), first.get(k, 0.0)) for k in sorted({*first, *second})}
         return [Match(k, sum(chances) / 2, self.policies[k].individual, chances) for k, chances in each.items()]
+
+    def about(self, individual: int) -> dict[str, Any]:
+        return {}
 
     @property
     def leader(self) -> Evaluation | None:

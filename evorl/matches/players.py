@@ -68,7 +68,7 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
 
     Run directories are read as data. Raises `BadRequest`, with the word at fault, unless all play the same game.
     """
-    places = all_places([word for word in words if word != RULE], KEY)
+    places = all_places([word for word in words if word != RULE], KEY, trust)
     if not places:
         raise BadRequest("needs a run directory, whose world is played", KEY)
     if len(places) + (RULE in words) < 2:

@@ -170,6 +170,7 @@ class Population(PopulationLoop[Task]):
             self._update_best(evaluations)
         rows = [
             population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
+            | (self.evolver.about(evaluation.individual.id) if isinstance(self.evolver, Ranking) else {})
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)
