@@ -31,6 +31,10 @@ CASES = {
         *(*PONG, "ec=psro", "ec.population=2", "ec.slots=3", "ec.train_steps=256", "ec.games=4", LR),
         *("rl.normalize_inputs=true", "budget.steps=6000"),
     ),
+    "coevolution": (
+        *(*PONG, "ec=coevolution", "ec.asynchronous=false", "ec.population=4", "ec.train_steps=256", LR),
+        "budget.steps=6000",
+    ),
     "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
     "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
     "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),

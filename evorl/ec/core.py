@@ -158,6 +158,10 @@ class Opposing(Protocol):
         """The opponents of an individual that is due, by its id."""
         ...
 
+    def about(self, individual: int) -> dict[str, Any]:
+        """What a line of population.jsonl says of an individual that is due, beside what it says of all."""
+        ...
+
 
 @runtime_checkable
 class Ranking(Opposing, Protocol):
@@ -166,10 +170,6 @@ class Ranking(Opposing, Protocol):
     @property
     def kept(self) -> Sequence[Individual]:
         """Individuals, also beside the population, whose policies stay as they are and may play."""
-        ...
-
-    def about(self, individual: int) -> dict[str, Any]:
-        """What a line of population.jsonl says of an individual that is due, beside what it says of all."""
         ...
 
     @property

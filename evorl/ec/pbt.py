@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil, copysign
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,17 +96,28 @@ class Strategy:
         self.policies = Policies({one.id: one for one in self._queue} if hyper.opposes else {})
         self.playing = [*range(hyper.population)]  # the policy of each member
         for one in self._queue:
-            self._meet_all(one.id)
-
-    def _meet_all(self, individual: int) -> None:
-        """Let an individual play the present policies of all members, its own among them, equally often."""
-        if self.hyper.opposes:
-            chance = 1 / self.hyper.population
-            self.policies.matches[individual] = [(k, policy, chance) for k, policy in enumerate(self.playing)]
+            self._meet(one.id)
 
     def opponents(self, individual: int) -> list[Match]:
         """The opponents of an individual that is due; they stay the same until it is told."""
         return self.policies.opponents(individual, self._member[individual])
+
+    def about(self, individual: int) -> dict[str, Any]:
+        return {}
+
+    def _meet(self, individual: int) -> None:
+        """Choose the opponents of an individual: the present policies of those it plays, each as likely."""
+        if self.hyper.opposes:
+            met = self.met(self._member[individual])
+            self.policies.matches[individual] = [(k, self.playing[k], 1 / len(met)) for k in met]
+
+    def met(self, member: int) -> Sequence[int]:
+        """The members that a member plays against; it may be among them itself."""
+        return range(self.hyper.population)
+
+    def compared(self, member: int) -> Sequence[int]:
+        """The members that a member may copy, itself among them."""
+        return range(self.hyper.population)
 
     @property
     def population(self) -> Sequence[Evaluation]:
@@ -161,7 +172,7 @@ class Strategy:
         draw = seeds.generator(self.seed, "successor", self.next_id)
         own = self.members[member]
         assert own is not None
-        parent = self._exploit(own, draw)
+        parent = self._exploit(member, own, draw)
         if parent is None:  # all members failed
             genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
@@ -174,16 +185,16 @@ class Strategy:
             child = self._child(genes, (source.id,), "exploited" if changed else "goes on")
             child = child._replace(weights=source.weights, memory=source.memory)
         self._member[child.id] = member
-        self._meet_all(child.id)
+        self._meet(child.id)
         return child
 
     def _child(self, genes: Coordinates, parents: tuple[int, ...], role: str) -> Individual:
         self.next_id += 1
         return Individual(self.next_id - 1, genes, parents=parents, birth=self.told, role=role)
 
-    def _exploit(self, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
+    def _exploit(self, member: int, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
         """The member to continue from, usually the ready one itself. None where all have failed."""
-        h, population = self.hyper, self._in_turn()
+        h, population = self.hyper, self._in_turn(member)
         if not population:
             return None
         failed = not any(own is one for one in population)
@@ -201,12 +212,12 @@ class Strategy:
                 return rival
         return own
 
-    def _in_turn(self) -> list[Evaluation]:
-        """The members that did not fail, in a random order drawn once per round.
+    def _in_turn(self, member: int) -> list[Evaluation]:
+        """The members that a member may copy and that did not fail, in a random order drawn once per round.
 
         The order breaks ties among equals, the same way for all decisions of a round."""
         order = seeds.generator(self.seed, "order", self.generation).permutation(len(self.members))
-        return sound([self.members[i] for i in order])
+        return sound([self.members[i] for i in order if i in self.compared(member)])
 
     # -------------------------------------------------------------- state
 

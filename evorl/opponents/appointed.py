@@ -29,7 +29,8 @@ class Appointed(Pool):
         super().__init__(config)
         self.snapshots = [Opponent(one.number, f"player {one.number}", 0, one.weights) for one in others]
         chances = np.array([itself, *(one.chances for one in others)]).T
-        self._chances = chances / chances.sum(1, keepdims=True)  # [1 or P, 1 + N]
+        total = chances.sum(1, keepdims=True)
+        self._chances = chances / np.where(total > 0, total, 1)  # [1 or P, 1 + N]; of sides that it does not play, 0
         self.games: list[Game] = []
 
     def table(self) -> Table:

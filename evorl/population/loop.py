@@ -37,7 +37,15 @@ from evorl.population.core import PopulationLoop
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.journal import IndividualEntry
-from evorl.population.results import TaskResult, check_results, errors_under_ec, mean, population_row, to_evaluation
+from evorl.population.results import (
+    POINTS,
+    TaskResult,
+    check_results,
+    errors_under_ec,
+    mean,
+    population_row,
+    to_evaluation,
+)
 from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import WarmStart, initial_states
 from evorl.rl.core import Metrics, NotFinite
@@ -71,7 +79,8 @@ class Population(PopulationLoop[Task]):
         self.space, self.objective_names = self.warm_start.within(plan.space), plan.objective_names
         self.plan = replace(plan, space=self.space)
         with errors_under_ec():
-            check_results(evolution.wanted(self.space), experiment.mdp)
+            wanted = evolution.wanted(self.space)
+            check_results(wanted, experiment.mdp, [POINTS] if evolution.opposes else [])
             self.evolver = evolution.evolver(self.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
             self.warm_start.release()
@@ -80,7 +89,7 @@ class Population(PopulationLoop[Task]):
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
         self.best_individual = BestIndividual(
-            Selection(experiment, evolution, self.plan, replays=not isinstance(self.evolver, Ranking))
+            Selection(experiment, evolution, self.plan, not (POINTS in wanted or isinstance(self.evolver, Ranking)))
         )
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
@@ -170,7 +179,7 @@ class Population(PopulationLoop[Task]):
             self._update_best(evaluations)
         rows = [
             population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
-            | (self.evolver.about(evaluation.individual.id) if isinstance(self.evolver, Ranking) else {})
+            | (self.evolver.about(evaluation.individual.id) if isinstance(self.evolver, Opposing) else {})
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)

@@ -56,6 +56,12 @@ def acting_weights(learner: Learner, policies: Sequence[Individual]) -> list[lis
 # ------------------------------------------------------------------ learning
 
 
+def sides_of(against: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the sides of an individual, those on which it has opponents; None for all."""
+    chances = np.sum([*against["chances"], *filter(None, [against["itself"]])], 0)
+    return None if len(chances) == 1 else tuple(np.flatnonzero(chances).tolist())
+
+
 def appointed(config: PastSelves, learner: Learner, against: Mapping[str, Any]) -> Appointed:
     """Return the pool of an individual's opponents."""
     weights = acting_weights(learner, unpack(against["policies"]))

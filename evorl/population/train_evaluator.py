@@ -23,7 +23,7 @@ from evorl.opponents.sampler import OpposedLockstep
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
-from evorl.population.opposed import ACTING, appointed, games_of, layout_of, play_match, split
+from evorl.population.opposed import ACTING, appointed, games_of, layout_of, play_match, sides_of, split
 from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
 from evorl.rl.core import Learner, NotFinite, inherited, optimizers
 from evorl.training.experiment import Experiment
@@ -86,7 +86,7 @@ class TrainEvaluator:
         one, against = split(one)
         if against is not None and "match" in (one.memory or {}):
             return self._play_match(one, against)
-        opponents = None if against is None else PastSelves()
+        opponents = None if against is None else PastSelves(sides=sides_of(against))
         try:
             own = with_values(self.experiment, self.space.values(one.genes))
             own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
@@ -128,13 +128,13 @@ class TrainEvaluator:
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
-        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         memory: StateDict = {"steps": run.steps, "learner": kept}
+        points = None
         if pool is not None:
             memory["games"] = games = games_of(pool)
-            if len(games["points"]):
-                answer = answer._replace(result={**answer.result, "score": games["points"]})
             memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
+            points = games["points"]
+        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides, points)
         return answer._replace(
             cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory
         )

@@ -21,6 +21,7 @@ from evorl.ec.aes_rl import AESRL
 from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
+from evorl.ec.coevolution import Coevolution
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.league import League
@@ -88,6 +89,7 @@ CASES = {
     "pbt-population": Case(
         PBT(population=4, opponents="population", asynchronous=False), (MIXED, ONLY_GENES), bounded=True
     ),
+    "coevolution": Case(Coevolution(population=6, asynchronous=False), (MIXED, ONLY_GENES), smallest=2, bounded=True),
     "pbt-none": Case(PBT(population=4, exploit="none", asynchronous=False), (MIXED, ONLY_GENES), bounded=True),
     "league": Case(
         League(population=6, train_steps=10, snapshot=20, longest=30, capacity=5, opponents=2),
