@@ -222,7 +222,8 @@ class EmpiricalGame:
         number, policy = self.next_id, self.policies[own].individual
         self.next_id += 1
         self._matches[number] = [own, *others]
-        key = seeds.key(self.seed, "match", self.generation) >> 33
+        # one key for all: the luck of common episodes adds the same to all payoffs, which changes no equilibrium
+        key = seeds.key(self.seed, "match") >> 33
         match = {"player": own, "others": [*others], "games": self.hyper.games, "key": key}
         return Individual(number, policy.genes, None, (policy.id,), self.told, "match", {"match": match})
 

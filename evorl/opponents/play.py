@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -73,12 +73,15 @@ class Outcome(NamedTuple):
     """Half of what player a earned more than the other: its return where what a side wins the other loses."""
 
 
+P = TypeVar("P", bound=Player)
+
+
 @dataclass(frozen=True)
-class Matches:
+class Matches(Generic[P]):
     """Plays pairs of players; a member of a `Group` without a state. An outcome is a function of the fields alone."""
 
     world: World
-    players: tuple[Player, ...]
+    players: tuple[P, ...]
     seed: int
     deterministic: bool
 

@@ -112,4 +112,4 @@ def play_match(evolution: Evolution, world: World, learner: Learner, one: Indivi
 
 def _earned(game: Outcome) -> NDArray[np.float64]:
     """What player a of a pair earned on average [2]: on side 0, in the games of even numbers, and on side 1."""
-    return np.array(game.margins).reshape(-1, 2).mean(0)
+    return np.asarray(np.reshape(game.margins, (-1, 2)).mean(0))
