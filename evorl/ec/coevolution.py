@@ -60,8 +60,8 @@ class Populations(Strategy):
     def opponents(self, individual: int) -> list[Match]:
         side = self.side(self._member[individual])
         return [
-            one._replace(by_side=(0.0, one.chance) if side else (one.chance, 0.0))
-            for one in super().opponents(individual)
+            match._replace(by_side=(0.0, match.chance) if side else (match.chance, 0.0))
+            for match in super().opponents(individual)
         ]
 
     def about(self, individual: int) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class EmpiricalGame:
     def _ask_oracles(self) -> None:
         self._matches = {}
         self._queue = self._oracles()
-        self._asked = {one.id for one in self._queue}
+        self._asked = {individual.id for individual in self._queue}
 
     @property
     def population(self) -> Sequence[Evaluation]:
@@ -123,11 +123,12 @@ class EmpiricalGame:
     @property
     def kept(self) -> Sequence[Individual]:
         """The same as individuals."""
-        return [one.individual for one in self.population]
+        return [policy.individual for policy in self.population]
 
     @property
     def due(self) -> Set[int]:
-        return self._asked - {one.id for one in (*self._queue, *(one.individual for one in self._arrived))}
+        arrived = {evaluation.individual.id for evaluation in self._arrived}
+        return self._asked - arrived - {individual.id for individual in self._queue}
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         take = len(self._queue) if limit is None else limit
@@ -137,7 +138,7 @@ class EmpiricalGame:
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
         self.told += len(evaluations)
-        self._arrived = sorted([*self._arrived, *evaluations], key=lambda one: one.individual.id)
+        self._arrived = sorted([*self._arrived, *evaluations], key=lambda evaluation: evaluation.individual.id)
         if len(self._arrived) < len(self._asked):
             return {}
         arrived, self._arrived = self._arrived, []
@@ -174,10 +175,10 @@ class EmpiricalGame:
         share = self.mixtures.mean(0)
         return self.policies[int(np.flatnonzero(share >= share.max() - 1e-9)[-1])] if self.generation else None
 
-    def score(self, one: Evaluation) -> float:
+    def score(self, evaluation: Evaluation) -> float:
         """The share of a policy in the meta-strategy, mean over the sides."""
         ids = [policy.individual.id for policy in self.policies]
-        return float(self.mixtures[:, ids.index(one.individual.id)].mean())
+        return float(self.mixtures[:, ids.index(evaluation.individual.id)].mean())
 
     # -------------------------------------------------------------- oracles
 
@@ -188,21 +189,21 @@ class EmpiricalGame:
         genes = self.space.begin(seeds.generator(self.seed, "oracles", first), first, len(self.learners))
         asked = []
         for number, own, drawn in zip(range(first, self.next_id), self.learners, genes, strict=True):
-            one = Individual(number, drawn, birth=self.told, role=role)
+            oracle = Individual(number, drawn, birth=self.told, role=role)
             if own is None or self.hyper.anew:
-                asked.append(one._replace(weights=self.space.weights_of(number)))
+                asked.append(oracle._replace(weights=self.space.weights_of(number)))
             else:
-                asked.append(one._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
+                asked.append(oracle._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
         return asked
 
     def _add(self, oracles: Sequence[Evaluation]) -> bool:
         """Add the oracles that did not fail to the policies; the others begin anew. Returns whether there are any."""
         learned = np.isfinite(fitness(oracles)).tolist()
-        for place, (one, fine) in enumerate(zip(oracles, learned, strict=True)):
-            individual, policy, _ = acting(one.individual)
+        for place, (oracle, fine) in enumerate(zip(oracles, learned, strict=True)):
+            individual, policy, _ = acting(oracle.individual)
             self.learners[place] = individual if fine else None
             if fine:
-                self.policies.append(one._replace(individual=policy))
+                self.policies.append(oracle._replace(individual=policy))
         return any(learned)
 
     # -------------------------------------------------------------- matches
@@ -216,7 +217,7 @@ class EmpiricalGame:
             for own in range(first, end)
             for share in np.array_split(np.arange(own + 1), min(parts, own + 1))
         ]
-        self._asked = {one.id for one in self._queue}
+        self._asked = {individual.id for individual in self._queue}
 
     def _match(self, own: int, others: Sequence[int]) -> Individual:
         number, policy = self.next_id, self.policies[own].individual
@@ -233,9 +234,9 @@ class EmpiricalGame:
         payoff = np.zeros((new, new))
         payoff[:old, :old] = self.payoff
         failed = set()
-        for one in matches:
-            own, *others = self._matches[one.individual.id]
-            games = (one.individual.memory or {}).get("games")
+        for match in matches:
+            own, *others = self._matches[match.individual.id]
+            games = (match.individual.memory or {}).get("games")
             if games is None:
                 failed.add(own)
                 continue
@@ -244,7 +245,7 @@ class EmpiricalGame:
                 if k == own:
                     payoff[k, k] = (first - second) / 2
         gone = {self.policies[k].individual.id for k in failed}
-        self.learners = [None if one is None or one.id in gone else one for one in self.learners]
+        self.learners = [None if own is None or own.id in gone else own for own in self.learners]
         stays = [k for k in range(new) if k not in failed]
         self.policies = [self.policies[k] for k in stays]
         self.payoff = payoff[np.ix_(stays, stays)]
@@ -271,7 +272,7 @@ class EmpiricalGame:
     def table(self) -> dict[str, Any]:
         p, q = self.mixtures
         return {
-            "epoch": self.generation, "policies": [one.individual.id for one in self.policies],
+            "epoch": self.generation, "policies": [policy.individual.id for policy in self.policies],
             "payoff": self.game.tolist(), "mixtures": self.mixtures.tolist(), "value": float(p @ self.game @ q),
             "gain": self.gain,
         }  # fmt: skip
@@ -281,8 +282,8 @@ class EmpiricalGame:
     def state_dict(self) -> StateDict:
         return {
             "policies": pack_evaluations(self.policies),
-            "learners": pack([one for one in self.learners if one is not None]),
-            "places": [place for place, one in enumerate(self.learners) if one is not None],
+            "learners": pack([own for own in self.learners if own is not None]),
+            "places": [place for place, own in enumerate(self.learners) if own is not None],
             "payoff": self.payoff.copy(), "mixtures": self.mixtures.copy(), "gain": self.gain,
             "generation": self.generation, "told": self.told, "next_id": self.next_id,
             "queue": pack(self._queue), "asked": sorted(self._asked), "arrived": pack_evaluations(self._arrived),
@@ -292,8 +293,8 @@ class EmpiricalGame:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policies = unpack_evaluations(state["policies"])
         self.learners = [None] * self.hyper.population
-        for place, one in zip(state["places"], unpack(state["learners"]), strict=True):
-            self.learners[place] = one
+        for place, own in zip(state["places"], unpack(state["learners"]), strict=True):
+            self.learners[place] = own
         self.payoff, self.mixtures = (np.array(state[name], np.float64) for name in ("payoff", "mixtures"))
         self.gain, self.generation = float(state["gain"]), state["generation"]
         self.told, self.next_id = state["told"], state["next_id"]

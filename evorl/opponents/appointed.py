@@ -27,8 +27,8 @@ class Appointed(Pool):
     def __init__(self, config: PastSelves, others: Sequence[Appointment], itself: Sequence[float] = (0.0,)) -> None:
         """``itself``: the chances of the learner itself, as those of the others."""
         super().__init__(config)
-        self.snapshots = [Opponent(one.number, f"player {one.number}", 0, one.weights) for one in others]
-        chances = np.array([itself, *(one.chances for one in others)]).T
+        self.snapshots = [Opponent(other.number, f"player {other.number}", 0, other.weights) for other in others]
+        chances = np.array([itself, *(other.chances for other in others)]).T
         total = chances.sum(1, keepdims=True)
         self._chances = chances / np.where(total > 0, total, 1)  # [1 or P, 1 + N]; of sides that it does not play, 0
         self.games: list[Game] = []

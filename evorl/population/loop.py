@@ -210,13 +210,13 @@ class Population(PopulationLoop[Task]):
         """Return an individual with the policies of its opponents, where it has some."""
         if not (self.evolution.opposes and isinstance(self.evolver, Opposing)):
             return individual
-        found = self.evolver.opponents(individual.id)
-        others = [one for one in found if one.policy is not None]
-        policies = [self._with_memory(one.policy) for one in others if one.policy is not None]
-        itself = [one.by_side or (one.chance,) for one in found if one.policy is None]
+        matches = self.evolver.opponents(individual.id)
+        others = [match for match in matches if match.policy is not None]
+        policies = [self._with_memory(match.policy) for match in others if match.policy is not None]
+        itself = [match.by_side or (match.chance,) for match in matches if match.policy is None]
         opponents = {
-            "numbers": [one.number for one in others],
-            "chances": [list(one.by_side or (one.chance,)) for one in others],
+            "numbers": [match.number for match in others],
+            "chances": [list(match.by_side or (match.chance,)) for match in others],
             "itself": [sum(sides) for sides in zip(*itself, strict=True)],
             "policies": pack(policies),
         }

@@ -28,13 +28,13 @@ ACTING = ("moments",)
 """Parts of a learner's state that its policy needs to act, beside its weights."""
 
 
-def split(one: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
+def split(individual: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
     """Return an individual without its opponents, and these; None where it has none."""
-    if "opponents" not in (one.memory or {}):
-        return one, None
-    memory = dict(one.memory or {})
+    if "opponents" not in (individual.memory or {}):
+        return individual, None
+    memory = dict(individual.memory or {})
     opponents = memory.pop("opponents")
-    return one._replace(memory=memory or None), opponents
+    return individual._replace(memory=memory or None), opponents
 
 
 def layout_of(learner: Learner) -> Layout:
@@ -44,13 +44,13 @@ def layout_of(learner: Learner) -> Layout:
 
 def acting_weights(learner: Learner, policies: Sequence[Individual]) -> list[list[Tensor]]:
     """Return what the policies of individuals act with (`Learner.weights`). The learner stays as it is."""
-    fresh, layout, found = learner.state_dict(), layout_of(learner), []
-    for one in policies:
-        known = {name: part for name, part in (one.memory or {}).get("learner", {}).items() if name in ACTING}
-        learner.load_policy({**fresh, **known, "policy": layout.unflatten(torch.tensor(one.weights))})
-        found.append([x.detach().cpu().clone() for x in learner.weights()])
+    fresh, layout, weights = learner.state_dict(), layout_of(learner), []
+    for policy in policies:
+        known = {name: part for name, part in (policy.memory or {}).get("learner", {}).items() if name in ACTING}
+        learner.load_policy({**fresh, **known, "policy": layout.unflatten(torch.tensor(policy.weights))})
+        weights.append([x.detach().cpu().clone() for x in learner.weights()])
     learner.load_state_dict(fresh)
-    return found
+    return weights
 
 
 # ------------------------------------------------------------------ learning
@@ -65,7 +65,7 @@ def sides_of(against: Mapping[str, Any]) -> tuple[int, ...] | None:
 def appointed(config: PastSelves, learner: Learner, against: Mapping[str, Any]) -> Appointed:
     """Return the pool of an individual's opponents."""
     weights = acting_weights(learner, unpack(against["policies"]))
-    others = [Appointment(*one) for one in zip(against["numbers"], against["chances"], weights, strict=True)]
+    others = [Appointment(*opponent) for opponent in zip(against["numbers"], against["chances"], weights, strict=True)]
     return Appointed(config, others, against["itself"] or [0.0] * len(others[0].chances))
 
 
@@ -86,15 +86,15 @@ class _Policy(NamedTuple):
     form: str = ""
 
 
-def play_match(evolution: Evolution, world: World, learner: Learner, one: Individual, against: Mapping[str, Any]) -> (
-    IndividualResult
-):  # fmt: skip
+def play_match(
+    evolution: Evolution, world: World, learner: Learner, individual: Individual, against: Mapping[str, Any]
+) -> IndividualResult:
     """Play the match that an individual stands for (`evorl.ec.core.Opposing`). Raises `NotFinite`.
 
     ``learner`` is of the form of all policies.
     """
     assert isinstance(learner, NetworkLearner)
-    match: Mapping[str, Any] = (one.memory or {})["match"]
+    match: Mapping[str, Any] = (individual.memory or {})["match"]
     players = tuple(_Policy(learner, weights) for weights in acting_weights(learner, unpack(against["policies"])))
     place = {int(number): k for k, number in enumerate(against["numbers"])}
     pairs = [Pair(place[match["player"]], place[other], 0, match["games"]) for other in match["others"]]
