@@ -1,0 +1,219 @@
+"""The battles of an arena: where each is played, what was sent to it, and what happens when it is lost.
+
+Letters in shapes: G games, each with one battle at a time; B slots, P of each game; n rows; K action components.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.mdp.core import Array
+from evorl.mdp.remote.connection import Connection
+from evorl.mdp.remote.messages import Cut, Nonsense
+from evorl.mdp.remote.offer import Rows
+from evorl.mdp.remote.server import GameServer, Unplayable
+from evorl.util.seed import Episodes, seed31
+
+LOG = logging.getLogger("evorl")
+PAUSES_S = (0.0, 1.0)
+"""Seconds before a battle that was lost once, twice, ... begins again. One loss more ends the run."""
+LOOK_S = 1.0
+"""Seconds between two looks at battles that are silent or pause."""
+
+
+@dataclass
+class Match:
+    """A game of the arena, with one battle at a time."""
+
+    index: int
+    number: int = 0
+    """Of the present episode."""
+    place: tuple[Connection, int] | None = None
+    due: float | None = 0.0
+    """When the battle begins again; None while it is played, or waits for a place."""
+    failures: int = 0
+    """Times that the present episode was lost without coming further."""
+    furthest: int = -1
+    """Decisions after which it was lost."""
+
+    def next_episode(self) -> None:
+        self.number += 1
+        self.failures, self.furthest = 0, -1
+
+
+class Battles:
+    """Receives the rows of its battles in ``inbox``, and what was lost in ``lost``, while its server is polled."""
+
+    def __init__(
+        self, server: GameServer, slots: int, sides: int, episodes: Episodes,
+        players: Callable[[int], tuple[int, ...]], deadline_s: float,
+    ) -> None:  # fmt: skip
+        self._server, self._offer, self._sides = server, server.offer, sides
+        self._episodes, self._players, self._deadline_s = episodes, players, deadline_s
+        self.inbox: list[tuple[Array, Rows]] = []
+        self.lost: list[tuple[int, str, bool]] = []
+        self.games = [Match(index) for index in range(slots // sides)]
+        self.sent = np.zeros(slots, np.int64)  # actions of the present attempt at the episode
+        self.asked = np.zeros(slots, np.bool_)  # by the game, in the present attempt
+        self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
+        self._battle, self._side = np.zeros((2, slots), np.int64)
+        self._room = np.full(slots, -1)  # where in `_rooms` its connection is
+        self._rooms: list[Connection] = []
+        self._pausing = True  # some battle is due, or will be
+        self._told: dict[str, int] = {}  # losses since `tell`, by their reason
+
+    def game_of(self, slot: int) -> Match:
+        return self.games[slot // self._sides]
+
+    def slots_of(self, match: Match) -> range:
+        return range(match.index * self._sides, (match.index + 1) * self._sides)
+
+    # -------------------------------------------------------------- beginning and leaving
+
+    def begin(self, match: Match) -> None:
+        """Begin the episode of a game, at its place or as soon as it has one."""
+        match.due = None
+        if match.place is None:
+            self._server.request(self, match.index, lambda connection, place: self._start(match, connection, place))
+            return
+        try:
+            self._start(match, *match.place)
+        except (Cut, Nonsense) as error:
+            self._server.cut(match.place[0], str(error))
+
+    def _start(self, match: Match, connection: Connection, place: int) -> None:
+        seed = int(self._episodes(match.index, match.number))
+        players, slots = self._players(seed), self.slots_of(match)
+        match.place = connection, place
+        if connection not in self._rooms:
+            self._rooms.append(connection)
+        part = slice(slots.start, slots.stop)
+        self._room[part], self._side[part] = self._rooms.index(connection), players
+        self.sent[part], self.asked[part] = 0, False
+        self._since[match.index] = time.monotonic()
+        self._battle[part] = connection.begin(place, seed31(seed), players, slots)
+
+    def leave(self, match: Match) -> None:
+        """End the battle of a game, which keeps its place."""
+        if match.place is not None:
+            try:
+                match.place[0].leave(match.place[1])
+            except Cut as error:
+                self._server.cut(match.place[0], str(error))
+
+    def close(self) -> None:
+        """Give back all places."""
+        self._server.withdraw(self)
+        for match in self.games:
+            self.leave(match)
+            if match.place is not None:
+                match.place[0].free(match.place[1])
+            match.place = None
+        self.inbox, self.lost = [], []
+
+    # -------------------------------------------------------------- playing
+
+    def act(self, slots: Array, actions: Array) -> None:
+        """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
+        self.sent[slots] += 1
+        self.asked[slots] = False
+        self._since[slots // self._sides] = time.monotonic()
+        room = self._room[slots]
+        if len(room) and (room == room[0]).all():
+            self._act(int(room[0]), slots, actions)
+            return
+        for number in np.unique(room).tolist():
+            self._act(number, slots[room == number], actions[room == number])
+
+    def _act(self, room: int, slots: Array, actions: Array) -> None:
+        if room < 0:
+            return
+        try:
+            self._rooms[room].act(self._battle[slots], self._side[slots], actions)
+        except Cut as error:
+            self._server.cut(self._rooms[room], str(error))
+
+    def hear(self, slots: Array) -> None:
+        """Note that rows have arrived."""
+        self._since[slots // self._sides] = time.monotonic()
+
+    def poll(self, began: float) -> None:
+        """Wait until something arrives, at most until the next look at battles that are silent or pause.
+
+        ``began``: when evorl began to wait. Silence counts only while it does.
+        """
+        now = time.monotonic()
+        soonest = began + self._deadline_s
+        if self._pausing or now >= soonest:
+            soonest = self._look_after(now, began)
+        self._server.poll(max(min(soonest - now, LOOK_S), 0.0))
+
+    def poll_now(self) -> None:
+        """Take what has arrived, without waiting."""
+        self._server.poll(0)
+
+    def _look_after(self, now: float, began: float) -> float:
+        """Begin battles whose pause is over, end those that are silent; return the time of the next look."""
+        soonest, self._pausing = now + LOOK_S, False
+        for match in self.games:
+            if match.due is not None and match.due <= now:
+                self.begin(match)
+            elif match.due is not None:
+                soonest, self._pausing = min(soonest, match.due), True
+            elif match.place is not None and not match.place[0].waits(match.place[1]):
+                late = max(float(self._since[match.index]), began) + self._deadline_s
+                if late <= now:
+                    self._silence(match, now)
+                soonest = min(soonest, late)
+        return soonest
+
+    def _silence(self, match: Match, now: float) -> None:
+        """Lose a battle that owes a row for too long; its whole connection if that is silent."""
+        assert match.place is not None
+        connection, _ = match.place
+        why = f"said nothing for {self._deadline_s:g} s"
+        if connection.heard + self._deadline_s <= now:
+            self._server.cut(connection, why)
+        else:
+            self.reject(match, f"{why} of this battle")
+
+    # -------------------------------------------------------------- what is lost
+
+    def reject(self, match: Match, why: str) -> None:
+        """Lose the battle of a game, whose connection stays."""
+        if match.place is not None:
+            self.leave(match)
+            self.lost.append((match.index, f"{match.place[0].name} {why}", False))
+
+    def lose(self, match: Match, why: str, gone: bool, decisions: int) -> None:
+        """Count the loss of a battle after so many decisions, and let it begin again. ``gone``: so is its connection.
+
+        A game that repeats itself goes on from there, so only losses without progress count. Raises `Unplayable`.
+        """
+        slots = self.slots_of(match)
+        if gone:
+            match.place, self._room[slots.start : slots.stop] = None, -1
+        if self._offer.hello.repeats and decisions > match.furthest >= 0:
+            match.failures = 0
+        match.furthest = max(match.furthest, decisions)
+        match.failures += 1
+        if match.failures > len(PAUSES_S):
+            key = int(self._episodes(match.index, match.number))
+            raise Unplayable(
+                f"the battle of slot {slots[0]} with the episode key {key} was lost {match.failures} times; "
+                f"at last {why}"
+            )
+        match.due, self._pausing = time.monotonic() + PAUSES_S[match.failures - 1], True
+        self._told[why] = self._told.get(why, 0) + 1
+
+    def tell(self) -> None:
+        """Log what was lost since the last call, one line for each reason."""
+        for why, times in self._told.items():
+            how = "are played again up to where they were" if self._offer.hello.repeats else "begin anew"
+            LOG.warning("%s: %d of %d battles %s", why, times, len(self.games), how)
+        self._told.clear()

@@ -1,0 +1,210 @@
+"""What a game offers, checked, and the rows of its messages as arrays of that form.
+
+Letters in shapes: n rows; R rewards, L entries of the legal mask, K action components, E rows that end, M results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorl.mdp.core import (
+    Action,
+    Array,
+    Box,
+    Decisions,
+    Discrete,
+    Input,
+    MultiDiscrete,
+    Spec,
+    WorldError,
+    check_name,
+    heads,
+)
+from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.remote.messages import MAX_FRAME, Ask, BoxOffer, DiscreteOffer, Hello, InputOffer, Nonsense
+
+
+class Rows(NamedTuple):
+    """The rows of one or several `Ask`, as arrays. ``results`` has a row for each one that ends."""
+
+    battle: Array  # uint32 [n]
+    side: Array  # uint8 [n]
+    cost: Array  # uint32 [n]
+    end: Array  # uint8 [n]
+    reward: Array  # float32 [n, R]
+    inputs: tuple[Array, ...]  # each [n, ...]
+    legal: Array | None  # bool [n, L]
+    results: Array  # float64 [n, M], 0 in the rows that do not end
+
+    def take(self, which: Array) -> Rows:
+        """The rows ``which``, a mask or numbers."""
+        inputs = tuple(x[which] for x in self.inputs)
+        legal = None if self.legal is None else self.legal[which]
+        return Rows(
+            self.battle[which], self.side[which], self.cost[which], self.end[which], self.reward[which], inputs, legal,
+            self.results[which],
+        )  # fmt: skip
+
+    def shows(self, decisions: Decisions, slot: int) -> bool:
+        """Whether the first row is the state that a slot shows."""
+        same = all(np.array_equal(a[slot], b[0]) for a, b in zip(decisions.inputs, self.inputs, strict=True))
+        legal = decisions.legal
+        return same and (legal is None or self.legal is None or np.array_equal(legal[slot], self.legal[0]))
+
+
+class Offer:
+    """A game's first message as evorl understands it. Raises `Nonsense` for one that contradicts itself."""
+
+    def __init__(self, hello: Hello) -> None:
+        self.hello = hello
+        inputs = tuple(_input(each) for each in hello.inputs)
+        _unlike("inputs", [each.name for each in inputs])
+        _unlike("sides", hello.sides)
+        _unlike("rewards", hello.rewards)
+        _unlike("results", hello.results)
+        action = _action(hello.action)
+        if hello.masked and isinstance(action, Box):
+            raise Nonsense("offers masks for actions that are no choices")
+        try:
+            self.spec = Spec(inputs, action, hello.rewards, len(hello.sides), hello.masked)
+            for name in hello.results:
+                check_name(name)
+        except WorldError as error:
+            raise Nonsense(f"offers what evorl cannot use: {error}") from None
+        self._shapes = [each.shape for each in inputs]
+        self._dtypes = [np.dtype(each.dtype).newbyteorder("<") for each in inputs]
+        self._floats = [n for n, each in enumerate(inputs) if each.dtype == "float32"]
+        self._choices, (kind, self.width) = sum(heads(action)), action_format(action)
+        self.sent_dtype = np.dtype("<f4") if kind is np.float32 else np.dtype("<i4")
+        self._splits = np.cumsum([0, *heads(action)[:-1]])
+        if hello.battles * len(hello.sides) * self.row_bytes > MAX_FRAME:
+            raise Nonsense(
+                f"offers {hello.battles} battles at once, whose observations would not fit into {MAX_FRAME:,} bytes"
+            )
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row of `Ask` at most."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        return 10 + 4 * len(self.hello.rewards) + sum(sizes) + self._choices + 8 * len(self.hello.results)
+
+    # -------------------------------------------------------------- rows
+
+    def rows(self, asks: Sequence[Ask]) -> Rows:
+        """Return the rows of messages, one after the other. Raises `Nonsense` if a column has not the offered form."""
+        n = sum(len(ask.side) for ask in asks)
+        if n == 0:
+            raise Nonsense("sent a message without rows")
+        if any(len(ask.inputs) != len(self._shapes) for ask in asks):
+            raise Nonsense(f"offered {len(self._shapes)} inputs and sent another number")
+        column = _Columns(asks, n)
+        end = column("end", lambda ask: ask.end, np.dtype("u1"), ())
+        over = np.flatnonzero(end)
+        results = np.zeros((n, len(self.hello.results)))
+        results[over] = column("results", lambda ask: ask.results, np.dtype("<f8"), results.shape[1:], len(over))
+        return Rows(
+            column("battle", lambda ask: ask.battle, np.dtype("<u4"), ()),
+            column("side", lambda ask: ask.side, np.dtype("u1"), ()),
+            column("cost", lambda ask: ask.cost, np.dtype("<u4"), ()),
+            end,
+            column("reward", lambda ask: ask.reward, np.dtype("<f4"), (len(self.hello.rewards),)),
+            tuple(
+                column(f"input {each.name!r}", _input_column(k), self._dtypes[k], self._shapes[k])
+                for k, each in enumerate(self.spec.inputs)
+            ),
+            column("legal", lambda ask: ask.legal, np.dtype("?"), (self._choices,)) if self.spec.masked else None,
+            results,
+        )  # fmt: skip
+
+    def faults(self, rows: Rows) -> list[tuple[int, str]]:
+        """Return the rows whose content cannot be used, each with the reason."""
+        numbers = [rows.reward, rows.results, *(rows.inputs[k] for k in self._floats)]
+        bad = rows.end > Ask.TRUNCATED
+        for x in numbers:
+            if not (fine := np.isfinite(x)).all():
+                bad |= ~fine.reshape(len(bad), -1).all(1)
+        if rows.legal is not None:
+            some = np.logical_or.reduceat(rows.legal, self._splits, axis=1)
+            if not some.all():
+                bad |= ~some.all(1) & (rows.end != Ask.TERMINATED)
+        return [(row, self._fault(rows, row)) for row in np.flatnonzero(bad).tolist()] if bad.any() else []
+
+    def _fault(self, rows: Rows, row: int) -> str:
+        """Say what is wrong with a row, with the names that the game gave."""
+        if rows.end[row] > Ask.TRUNCATED:
+            return f"an end of {rows.end[row]}; 0 to 2 may be"
+        for values, names in ((rows.reward, self.hello.rewards), (rows.results, self.hello.results)):
+            for name, value in zip(names, values[row].tolist(), strict=True):
+                if not math.isfinite(value):
+                    return f"{name} is {value}"
+        for k in self._floats:
+            place = np.argwhere(~np.isfinite(rows.inputs[k][row]))
+            if len(place):
+                return f"{_place(self.hello.inputs[k], place[0].tolist())} is {rows.inputs[k][row][tuple(place[0])]}"
+        return "no action is legal"
+
+
+def _input_column(k: int) -> Callable[[Ask], memoryview]:
+    return lambda ask: ask.inputs[k]
+
+
+class _Columns:
+    """Reads columns of n rows in all from messages."""
+
+    def __init__(self, asks: Sequence[Ask], n: int) -> None:
+        self._asks, self._n = asks, n
+
+    def __call__(
+        self, name: str, of: Callable[[Ask], memoryview], dtype: np.dtype[Any], shape: tuple[int, ...],
+        count: int | None = None,
+    ) -> Array:  # fmt: skip
+        count = self._n if count is None else count
+        data = of(self._asks[0]) if len(self._asks) == 1 else b"".join([of(ask) for ask in self._asks])
+        need = count * math.prod(shape) * dtype.itemsize
+        if len(data) != need:
+            raise Nonsense(f"sent {len(data):,} bytes as {name} of {count} rows, which need {need:,}")
+        column = np.frombuffer(data, dtype if dtype != np.bool_ else np.uint8)
+        if dtype == np.bool_:
+            if column.size and column.max() > 1:
+                raise Nonsense(f"sent a {name} that is neither 0 nor 1")
+            column = column.view(np.bool_)
+        return column.reshape(count, *shape)
+
+
+def _place(offered: InputOffer, place: list[int]) -> str:
+    if offered.features and place:
+        return f"the feature {offered.features[place[0]]!r} of {offered.name}"
+    return f"{offered.name}{place}"
+
+
+def _input(offered: InputOffer) -> Input:
+    size = math.prod(offered.shape)
+    if size * 4 > MAX_FRAME:
+        raise Nonsense(f"offers the input {offered.name!r} of {size:,} numbers")
+    if offered.features and offered.shape[:1] != (len(offered.features),):
+        raise Nonsense(
+            f"names {len(offered.features)} features of the input {offered.name!r} of the shape {list(offered.shape)}"
+        )
+    return Input(offered.name, offered.shape, offered.dtype)
+
+
+def _action(offered: DiscreteOffer | BoxOffer) -> Action:
+    if isinstance(offered, DiscreteOffer):
+        if offered.names and tuple(map(len, offered.names)) != offered.n:
+            raise Nonsense(f"offers {list(offered.n)} choices and names {[len(one) for one in offered.names]}")
+        return Discrete(offered.n[0]) if len(offered.n) == 1 else MultiDiscrete(offered.n)
+    if len(offered.low) != len(offered.high) or not all(a < b for a, b in zip(offered.low, offered.high, strict=True)):
+        raise Nonsense("offers actions whose bounds are not low < high")
+    if offered.names and len(offered.names) != len(offered.low):
+        raise Nonsense(f"names {len(offered.names)} components of an action of {len(offered.low)}")
+    return Box(offered.low, offered.high)
+
+
+def _unlike(what: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise Nonsense(f"gives two of its {what} the same name")
