@@ -60,7 +60,7 @@ class _Stranger(NamedTuple):
 class GameServer:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._address, self._socket = listener(settings.listen)
+        self.address, self._socket = listener(settings.listen)
         self._token = os.environ.get("EVORL_TOKEN") or secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ, self._accept)
@@ -74,7 +74,7 @@ class GameServer:
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
-            LOG.info("waiting for games at %s; their token is %s", self._address.text, self._token)
+            LOG.info("waiting for games at %s; their token is %s", self.address.text, self._token)
 
     # -------------------------------------------------------------- for arenas
 
@@ -137,7 +137,7 @@ class GameServer:
             self._drop(process)
         self._selector.close()
         self._socket.close()
-        self._address.remove()
+        self.address.remove()
 
     # -------------------------------------------------------------- connections
 
@@ -194,7 +194,7 @@ class GameServer:
         raise Nonsense("has not the token of these games")
 
     def _refuse(self, stranger: _Stranger, why: str) -> None:
-        LOG.warning("refused a connection to %s: it %s", self._address.text, why)
+        LOG.warning("refused a connection to %s: it %s", self.address.text, why)
         with suppress(Cut):
             stranger.link.send(encoded(Refused(why)))
         self._strangers.remove(stranger)
@@ -225,7 +225,7 @@ class GameServer:
         assert self.settings.command is not None
         self._started += 1
         seed = seed31(key("game", self._started))
-        values = {**self._address.values(), "seed": seed}
+        values = {**self.address.values(), "seed": seed}
         process = GameProcess(self.settings.command, values, secrets.token_hex(16), self._started)
         self._processes.append(process)
         self._selector.register(process.pipe, selectors.EVENT_READ, lambda: self._hear(process))
@@ -301,7 +301,7 @@ class GameServer:
             have = sum(one.capacity for one in self._connections)
             need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
             raise Unplayable(
-                f"no game has connected to {self._address.text} in {self.settings.start_s:g} s"
+                f"no game has connected to {self.address.text} in {self.settings.start_s:g} s"
                 + (f": {need}" if have else "")
             )
 
