@@ -24,7 +24,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler browser peers speed picture
+.PHONY: help train test tests test-all mutants setup check learn faults compiler games browser peers speed picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -40,7 +40,7 @@ test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 tests: $(VENV)/.all
 	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
 
-test-all: $(VENV)/.all compiler check ## the checks of make test, with the slow tests
+test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
@@ -70,6 +70,11 @@ installed = command -v $(1) > /dev/null \
 
 compiler:
 	@$(call installed,g++,g++,the tests of rl.compile)
+
+games:
+	@$(call installed,node,nodejs,the tests of games in JavaScript)
+	@$(call installed,mcs,mono-mcs mono-runtime,the tests of games in C#)
+	@$(call installed,godot3-server,godot3-server,the tests of games in GDScript)
 
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)

@@ -54,7 +54,7 @@ class Faulty(tag.Tag):
 
     def overpay(self):
         ask = self.battle.ask
-        self.battle.ask = lambda side, view, legal, reward, cost: ask(side, view, legal, float("inf"), cost)
+        self.battle.ask = lambda side, view, legal, reward=0.0, cost=0: ask(side, view, legal, float("inf"), cost)
 
     def forbid(self):
         self.legal = lambda side: [0] * 12

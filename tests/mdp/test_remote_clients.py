@@ -12,7 +12,7 @@ import pytest
 from remote_games import EPISODES, Records, opened
 
 import evorl.mdp
-from evorl.mdp.core import MultiDiscrete
+from evorl.mdp.core import Box, MultiDiscrete
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.process import CLIENTS
 
@@ -82,20 +82,47 @@ def test_packing_in_javascript_is_that_of_msgpack(tmp_path: Path) -> None:
     assert [msgspec.msgpack.decode(bytes.fromhex(line)) for line in done.stdout.split()] == values
 
 
+@pytest.mark.skipif(
+    shutil.which("mcs") is None or shutil.which("mono") is None,
+    reason="no mcs and mono, which `make test-all` installs as root, for the client in C#",
+)
+def test_the_game_in_csharp_conforms(tmp_path: Path) -> None:
+    """It has a box of actions, two inputs, and two rewards."""
+    sources = [str(CLIENTS / "csharp" / name) for name in ("Evorl.cs", "Goal.cs")]
+    subprocess.run(["mcs", "-warnaserror", f"-out:{tmp_path}/goal.exe", *sources], check=True)
+    with closing(Remote(command=f"mono {tmp_path}/goal.exe")) as world:
+        evorl.mdp.check(world, slots=6, decisions=40)
+        assert world.spec.action == Box((-1.0,), (1.0,))
+        assert world.spec.rewards == ("progress", "win")
+        assert [(one.name, one.dtype) for one in world.spec.inputs] == [("places", "float32"), ("map", "uint8")]
+
+
+@pytest.mark.skipif(
+    shutil.which("godot3-server") is None,
+    reason="no godot3-server, which `make test-all` installs as root, for the client in GDScript",
+)
+def test_the_game_in_gdscript_conforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Godot writes there
+    with closing(Remote(command="godot3-server --path {clients}/godot -s march.gd")) as world:
+        evorl.mdp.check(world, slots=6, decisions=40)
+        assert world.spec.masked
+
+
 @pytest.mark.fault
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root")
 def test_a_browser_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVORL_TOKEN", "sumo")
     with closing(Remote(listen="127.0.0.1:0", start_s=60.0)) as world:
-        from evorl.mdp.remote.server import server_of
+        from evorl.mdp.remote.server import SERVERS
 
-        port = server_of(world._settings).address.port
+        port = SERVERS[world._settings].address.port
         page = f"file://{CLIENTS}/javascript/sumo/index.html?token=sumo&address=ws://127.0.0.1:{port}"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         words = [str(CHROMIUM), "--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path}", page]
         with subprocess.Popen(words, env={**os.environ}, **quiet) as browser:
             try:
-                seen = Records(world.arena(SLOTS, EPISODES)).play(DECISIONS).first(DECISIONS)
+                with closing(world.arena(SLOTS, EPISODES)) as arena:
+                    seen = Records(arena).play(DECISIONS).first(DECISIONS)
             finally:
                 browser.kill()
     with opened(SLOTS, SUMO) as arena:

@@ -35,8 +35,9 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def __init__(
         self, server: GameServer, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]],
-        deadline_s: float,
+        deadline_s: float, ended: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        """``ended`` is called when the arena is closed."""
         offer = self._offer = server.offer
         self.spec, self.slots, self.sides = offer.spec, slots, len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:
@@ -46,7 +47,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         self._new_battles: Callable[[], Battles] = partial(
             Battles, server, slots, self.sides, episodes, players, deadline_s
         )
-        self._closed = False
+        self._closed, self._on_close = False, ended
         self._reset()
 
     def _reset(self) -> None:
@@ -108,6 +109,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         if not self._closed:
             self._closed = True
             self._battles.close()
+            self._on_close()
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Let games play until ``ready()``, and take what else has arrived by then. Raises `WorldError`."""

@@ -21,7 +21,9 @@ from evorl.util.seed import Episodes, seed31
 
 LOG = logging.getLogger("evorl")
 PAUSES_S = (0.0, 1.0)
-"""Seconds before a battle that was lost once, twice, ... begins again. One loss more ends the run."""
+"""Seconds before a battle that failed once, twice, ... begins again. One failure more ends the run."""
+MAX_LOSSES = 10
+"""Losses of a battle, without coming further, that end the run even if it may not have caused them."""
 LOOK_S = 1.0
 """Seconds between two looks at battles that are silent or pause."""
 
@@ -37,13 +39,15 @@ class Match:
     due: float | None = 0.0
     """When the battle begins again; None while it is played, or waits for a place."""
     failures: int = 0
-    """Times that the present episode was lost without coming further."""
+    """Times that the present episode was lost by what it may have done itself, without coming further."""
+    losses: int = 0
+    """Times that it was lost in any way, without coming further."""
     furthest: int = -1
     """Decisions after which it was lost."""
 
     def next_episode(self) -> None:
         self.number += 1
-        self.failures, self.furthest = 0, -1
+        self.failures, self.losses, self.furthest = 0, 0, -1
 
 
 class Battles:
@@ -193,22 +197,25 @@ class Battles:
     def lose(self, match: Match, why: str, gone: bool, decisions: int) -> None:
         """Count the loss of a battle after so many decisions, and let it begin again. ``gone``: so is its connection.
 
-        A game that repeats itself goes on from there, so only losses without progress count. Raises `Unplayable`.
+        A game that repeats itself goes on from there, so only losses without progress count. A battle may have broken
+        its connection if it had come as far as ever before. Raises `Unplayable`.
         """
         slots = self.slots_of(match)
         if gone:
             match.place, self._room[slots.start : slots.stop] = None, -1
-        if self._offer.hello.repeats and decisions > match.furthest >= 0:
-            match.failures = 0
+        repeats = self._offer.hello.repeats
+        if repeats and decisions > match.furthest >= 0:
+            match.failures = match.losses = 0
         match.furthest = max(match.furthest, decisions)
-        match.failures += 1
-        if match.failures > len(PAUSES_S):
+        own = not gone or (repeats and int(self.sent[slots].sum()) >= match.furthest)
+        match.failures, match.losses = match.failures + own, match.losses + 1
+        if match.failures > len(PAUSES_S) or match.losses == MAX_LOSSES:
             key = int(self._episodes(match.index, match.number))
             raise Unplayable(
-                f"the battle of slot {slots[0]} with the episode key {key} was lost {match.failures} times; "
-                f"at last {why}"
+                f"the battle of slot {slots[0]} with the episode key {key} was lost {match.losses} times; at last {why}"
             )
-        match.due, self._pausing = time.monotonic() + PAUSES_S[match.failures - 1], True
+        pause = PAUSES_S[max(match.failures - 1, 0)]
+        match.due, self._pausing = time.monotonic() + pause, True
         self._told[why] = self._told.get(why, 0) + 1
 
     def tell(self) -> None:

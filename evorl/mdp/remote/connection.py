@@ -15,6 +15,7 @@ from evorl.mdp.core import Array
 from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Act, Ask, Begin, Failed, Leave, Nonsense, encoded, read
 from evorl.mdp.remote.offer import Offer, Rows
+from evorl.util.text import printable
 
 
 class Receiver(Protocol):
@@ -106,7 +107,9 @@ class Connection:
         for frame in self.link.receive():
             message = read(frame)
             if isinstance(message, Failed):
-                self._lose(message.battle % self.capacity, message.battle, f"the game gave up: {message.why}")
+                self._lose(
+                    message.battle % self.capacity, message.battle, f"the game gave up: {printable(message.why)}"
+                )
             else:
                 asks.append(message)
         if asks:

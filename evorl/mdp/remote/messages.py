@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from evorl.util.text import printable
+
 PROTOCOL = 1
 MAX_HELLO = 1 << 18
 """Bytes of a game's first message."""
@@ -30,7 +32,10 @@ Bounds = Annotated[tuple[float, ...], Meta(min_length=1, max_length=MAX_NAMES)]
 
 
 class Nonsense(ValueError):
-    """What a game sent is not of the protocol. The message is one line."""
+    """What a game sent is not of the protocol. The message is one printable line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(printable(why))
 
 
 class Cut(OSError):

@@ -27,6 +27,7 @@ from evorl.mdp.core import (
 )
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.remote.messages import MAX_FRAME, Ask, BoxOffer, DiscreteOffer, Hello, InputOffer, Nonsense
+from evorl.util.text import printable
 
 
 class Rows(NamedTuple):
@@ -62,6 +63,7 @@ class Offer:
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
+        _check_names(hello)
         inputs = tuple(_input(each) for each in hello.inputs)
         _unlike("inputs", [each.name for each in inputs])
         _unlike("sides", hello.sides)
@@ -203,6 +205,17 @@ def _action(offered: DiscreteOffer | BoxOffer) -> Action:
     if offered.names and len(offered.names) != len(offered.low):
         raise Nonsense(f"names {len(offered.names)} components of an action of {len(offered.low)}")
     return Box(offered.low, offered.high)
+
+
+def _check_names(hello: Hello) -> None:
+    """Raise `Nonsense` for a name that would not be printed as it is."""
+    names = [hello.game, *hello.sides, *hello.rewards, *hello.results]
+    for each in hello.inputs:
+        names += [each.name, *each.features]
+    for one in hello.action.names:
+        names += [one] if isinstance(one, str) else one
+    if odd := [name for name in names if printable(name) != name]:
+        raise Nonsense(f"gives the name {odd[0]!r}, which has signs that cannot be printed")
 
 
 def _unlike(what: str, names: Sequence[str]) -> None:

@@ -69,10 +69,12 @@ class GameProcess:
         return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
 
     def close(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
         assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it has started itself
+        self._process.wait()
         self._process.stdout.close()
 
 

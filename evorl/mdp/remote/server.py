@@ -24,6 +24,7 @@ from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Welcome, encoded, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
+from evorl.mdp.remote.shared import Shared
 from evorl.util.errors import Failure
 from evorl.util.seed import key, seed31
 
@@ -33,7 +34,9 @@ HELLO_S = 10.0
 MAX_STRANGERS = 64
 """Connections that have not said hello; more push out the oldest."""
 MAX_PROCESSES = 256
-PAUSES_S = (0.0, 1.0, 5.0)
+TOLD = 20
+"""Refused connections that are told of; of the others every thousandth is."""
+PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Seconds before the start after one that failed, after two, ...; one failure more ends the run."""
 GRACE_S = 0.1
 """Seconds in which a process that has closed its connection may end, so that its exit code can be told."""
@@ -70,7 +73,7 @@ class GameServer:
         self._processes: list[GameProcess] = []
         self._queue: deque[tuple[Receiver, int, Callable[[Connection, int], None]]] = deque()
         self._offer: Offer | None = None
-        self._started = self._failed = 0
+        self._started = self._failed = self._refused = 0
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
@@ -194,7 +197,9 @@ class GameServer:
         raise Nonsense("has not the token of these games")
 
     def _refuse(self, stranger: _Stranger, why: str) -> None:
-        LOG.warning("refused a connection to %s: it %s", self.address.text, why)
+        self._refused += 1
+        if self._refused <= TOLD or self._refused % 1000 == 0:
+            LOG.warning("refused connection %d to %s: it %s", self._refused, self.address.text, why)
         with suppress(Cut):
             stranger.link.send(encoded(Refused(why)))
         self._strangers.remove(stranger)
@@ -313,28 +318,4 @@ def alike(one: Offer, other: Offer) -> bool:
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------ the servers of this process
-
-_servers: dict[Settings, GameServer] = {}
-_inherited: list[GameServer] = []
-"""Those of a parent, whose sockets a forked child must not touch; not even to close them."""
-
-
-def server_of(settings: Settings) -> GameServer:
-    """Return the server of this process for these settings; the first call opens it."""
-    if settings not in _servers:
-        _servers[settings] = GameServer(settings)
-    return _servers[settings]
-
-
-def close_server(settings: Settings) -> None:
-    if settings in _servers:
-        _servers.pop(settings).close()
-
-
-def _leave_to_parent() -> None:
-    _inherited.extend(_servers.values())
-    _servers.clear()
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)
+SERVERS = Shared(GameServer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,19 +12,21 @@ import numpy as np
 from evorl.mdp.core import Arena, Spec, World
 from evorl.mdp.remote import address
 from evorl.mdp.remote.arena import RemoteArena
+from evorl.mdp.remote.godot_rl.arena import GAMES, GodotRLArena
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import check_command
-from evorl.mdp.remote.server import Settings, close_server, server_of
+from evorl.mdp.remote.server import SERVERS, Settings
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.seed import Episodes, uniform
 from evorl.util.types import Count, Positive
 
 Player = Literal["self", "game"]
+Protocol = Literal["evorl", "godot_rl"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remote(World):
-    """A game in another program, which speaks the protocol of docs/remote.md."""
+    """A game in another program, by the protocol of docs/remote.md or that of Godot RL Agents."""
 
     command: str | None = None
     """Starts a process of the game; ``{address} {host} {port} {seed} {python} {clients}`` are filled in.
@@ -32,6 +36,8 @@ class Remote(World):
     """Processes over which battles are spread; more are started if these cannot play all battles at once."""
     listen: str | None = None
     """Where games connect: HOST:PORT or unix:PATH; null: a free port of 127.0.0.1."""
+    protocol: Protocol = "evorl"
+    """What the game speaks; godot_rl: the protocol of Godot RL Agents, each of whose agents is a game of one side."""
     start_s: Positive = 60.0
     """Seconds in which a game must connect."""
     deadline_s: Positive = 30.0
@@ -50,6 +56,8 @@ class Remote(World):
         address.check(self.listen)
         if self.command is None and self.listen is None:
             raise BadRequest("a command that starts the game is needed, or mdp.listen, where games connect", "command")
+        if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
+            raise BadRequest("games of Godot RL Agents have one side", "opponent")
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
 
@@ -67,10 +75,12 @@ class Remote(World):
     @property
     def offer(self) -> Offer:
         """What the game offers; starts it, or waits for it. Raises `BadRequest`, `WorldError`."""
-        offer = server_of(self._settings).offer
+        offer = SERVERS[self._settings].offer
         if "game" in (self.opponent, self.evaluation) and len(offer.hello.sides) > 1 and not offer.hello.rule:
             key = "opponent" if self.opponent == "game" else "evaluation"
             raise BadRequest(f"{offer.hello.game} plays no side itself (it offers no rule)", key)
+        if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
+            raise BadRequest("games of Godot RL Agents have one side", "opponent")
         if self.side is not None and self.side not in offer.hello.sides:
             raise BadRequest(
                 f"{offer.hello.game} has no side {self.side}{nearest(self.side, offer.hello.sides)}", "side"
@@ -79,7 +89,7 @@ class Remote(World):
 
     @property
     def spec(self) -> Spec:
-        return self.offer.spec
+        return GAMES[self._settings].form.spec if self.protocol == "godot_rl" else self.offer.spec
 
     @property
     def sides(self) -> int:
@@ -87,11 +97,11 @@ class Remote(World):
 
     @property
     def side_names(self) -> tuple[str, ...]:
-        return self.offer.hello.sides
+        return ("agent",) if self.protocol == "godot_rl" else self.offer.hello.sides
 
     @property
     def seconds_per_step(self) -> float | None:
-        return self.offer.hello.seconds or None
+        return None if self.protocol == "godot_rl" else self.offer.hello.seconds or None
 
     @property
     def longest_episode(self) -> int | None:
@@ -113,13 +123,30 @@ class Remote(World):
         return replace(self, opponent="self", side=None)
 
     def one_side(self, side: int) -> World:
-        if not self.offer.hello.rule:
+        if self.protocol == "godot_rl" or not self.offer.hello.rule:
             return super().one_side(side)
         return replace(self, opponent="game", side=self.side_names[side])
 
     def close(self) -> None:
-        close_server(self._settings)
+        SERVERS.close(self._settings)
+        GAMES.close(self._settings)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
+        if self.protocol == "godot_rl":
+            games = GAMES[self._settings]
+            with _used(GAMES.use(self._settings)) as ended:
+                return GodotRLArena(games, slots, self.deadline_s, ended)
         self.offer  # noqa: B018 (raises what is wrong with these keys)
-        return RemoteArena(server_of(self._settings), slots, episodes, self.players, self.deadline_s)
+        server = SERVERS[self._settings]
+        with _used(SERVERS.use(self._settings)) as ended:
+            return RemoteArena(server, slots, episodes, self.players, self.deadline_s, ended)
+
+
+@contextmanager
+def _used(ended: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """End the use of what is shared if the body raises."""
+    try:
+        yield ended
+    except BaseException:
+        ended()
+        raise
