@@ -177,6 +177,8 @@ class Attack:
             assert rows.legal.dtype == np.bool_ and set(rows.legal.view(np.uint8).ravel().tolist()) <= {0, 1}
             choice = rows.legal[:, :2].any(1) & rows.legal[:, 2:].any(1)
             assert (choice | (rows.end == 1)).all() and rows.end.max() <= 2
+            for place in {slot // SIDES for slot in slots[rows.end > 0].tolist()}:
+                self.begin(place)  # as a whole, so that its sides stay free
         self.inbox.clear()
 
     def answer(self) -> None:

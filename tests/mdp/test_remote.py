@@ -96,7 +96,7 @@ SENTENCES = {
     "no choice": "no action is legal",
     "failed": "the game gave up: the ball is lost",
     "unknown battle": "spoke of a battle that was not begun",
-    "unknown side": "asked for side 7; it has 2",
+    "unknown side": "spoke for side 7; it has 2",
     "bomb": "announced a message of 4,294,967,280 bytes; 1 to 67,108,864 may be",
     "garbage": "sent a message that is no message of the protocol: ",
     "unknown type": "sent a message that is no message of the protocol: Invalid value 'exec' - at `\\$.type`",

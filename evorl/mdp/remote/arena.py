@@ -21,6 +21,7 @@ from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
 from evorl.mdp.remote.offer import Rows
 from evorl.mdp.remote.server import GameServer
+from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
@@ -64,11 +65,12 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         self._fresh: list[int] = []  # slots that began to wait since the last recv
         self._later: list[int] = []  # those of a loaded state that did not wait when it was saved
         self._failed: set[int] = set()
+        self._recovering = False  # a battle is played again
 
     # -------------------------------------------------------------- the arena
 
     def recv(self) -> Decisions:
-        if not self._fresh and self._waits.all():
+        if not self._fresh and every(self._waits):
             raise RuntimeError("every slot waits for an answer: send before the next recv")
         self._wait(lambda: bool(self._fresh))
         fresh, rows = sorted(self._fresh), self._rows
@@ -85,21 +87,29 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def send(self, slots: Array, actions: Array) -> None:
         """Raises ValueError for a slot that does not wait."""
-        if not self._waits[slots].all():
+        if not every(self._waits[slots]):
             raise ValueError(f"slot {slots[~self._waits[slots]][0]} does not wait for an answer")
         rows = self._rows
         rows.terminated[slots] = rows.truncated[slots] = False
         self._waits[slots] = False
+        if self._recovering:
+            slots, actions = self._send_while_recovering(slots, actions)
+        else:
+            self._logs.append(slots, actions)
+        if len(slots):
+            self._battles.act(slots, actions)
+
+    def _send_while_recovering(self, slots: Array, actions: Array) -> tuple[Array, Array]:
+        """Log actions; return the slots and actions that are to be sent now."""
         broken = self._broken[slots]
-        if broken.any():
-            for slot in slots[broken].tolist():
-                if slot in self._held:
-                    self._show_anew(slot, self._held.pop(slot))
-            slots, actions = slots[~broken], actions[~broken]
+        for slot in slots[broken].tolist():
+            if slot in self._held:
+                self._show_anew(slot, self._held.pop(slot))
+        slots, actions = slots[~broken], actions[~broken]
         if len(slots):
             self._logs.append(slots, actions)
-            asked = self._battles.asked[slots]  # in this attempt: else it is sent when the game asks for it again
-            self._battles.act(*((slots, actions) if asked.all() else (slots[asked], actions[asked])))
+        asked = self._battles.asked[slots]  # in this attempt: else it is sent when the game asks for it again
+        return slots[asked], actions[asked]
 
     def render(self, slot: int = 0) -> Array | None:
         """Games of other programs draw for themselves."""
@@ -117,7 +127,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         while not self._take(ready):
             self._battles.poll(began)
         before = -1
-        while len(self._fresh) > before and not self._waits.all():
+        while len(self._fresh) > before and not every(self._waits):
             before = len(self._fresh)
             self._battles.poll_now()
             self._take(ready)
@@ -139,45 +149,36 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def _outcomes(self, slots: Array, rows: Rows) -> None:
         """Take rows [n] of slots that asked, or whose episode ended."""
-        battles = self._battles
-        battles.hear(slots)
+        battles, over = self._battles, rows.end != Ask.GOES_ON
         first = battles.sent[slots] == 0
-        self._steps[slots[first]] = 0
-        odd = rows.cost == 0
-        if first.any():
-            odd = np.where(first, ~odd | rows.reward.any(1) | (rows.end > 0), odd)
-        if odd.any():
+        odd = (rows.cost == 0) != first
+        if some(first):
+            self._steps[slots[first]] = 0
+            odd |= first & (rows.reward.any(1) | over)
+        if some(odd):
+            why = "sent a first row with a cost, a reward or an end, or a later one without a cost"
             for slot in slots[odd].tolist():
-                battles.reject(
-                    battles.game_of(slot),
-                    "sent a first row with a cost, a reward or an end, or a later one without a cost",
-                )
-            slots, rows, first = slots[~odd], rows.take(~odd), first[~odd]
+                battles.reject(battles.game_of(slot), why)
+            slots, rows, first, over = slots[~odd], rows.take(~odd), first[~odd], over[~odd]
         self._steps[slots] += rows.cost
-        battles.asked[slots] = rows.end == Ask.GOES_ON
-        behind = battles.sent[slots] < self._logs.length[slots]
-        if behind.any():
-            self._replay(slots[behind], rows.take(behind))
-            slots, rows, first = slots[~behind], rows.take(~behind), first[~behind]
-        special = self._waits[slots] | self._ended[slots] | self._broken[slots]
-        if special.any():
-            for row in np.flatnonzero(special).tolist():
-                self._repeat(int(slots[row]), rows.take(np.array([row])))
-            slots, rows, first = slots[~special], rows.take(~special), first[~special]
+        battles.hear(slots, over)
+        if self._recovering:
+            new = self._recover(slots, rows)
+            slots, rows, first = slots[new], rows.take(new), first[new]
         if len(slots):
             self._show(slots, rows, first)
 
     def _show(self, slots: Array, rows: Rows, first: Array) -> None:
         """Take the outcomes of slots' last actions, and show the states in which they wait."""
         shown = self._rows
-        if first.any():
+        if some(first):
             shown.reward[slots[~first]], self._cost[slots[~first]] = rows.reward[~first], rows.cost[~first]
         else:
             shown.reward[slots], self._cost[slots] = rows.reward, rows.cost
-        over = rows.end > 0
+        over = rows.end != Ask.GOES_ON
         if self.step_limit is not None and self.sides == 1:
             over |= self._steps[slots] >= self.step_limit
-        if over.any():
+        if some(over):
             for row in np.flatnonzero(over).tolist():
                 self._end(int(slots[row]), rows.take(np.array([row])))
             slots, rows = slots[~over], rows.take(~over)
@@ -208,7 +209,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
             self.cut += ((slot, match.number),)
             self._battles.leave(match)
         slots = self._battles.slots_of(match)
-        if self._ended[slots].all():
+        if every(self._ended[slots]):
             self._notify_episode_end()
             self._ended[slots] = False
             self._logs.length[slots] = 0
@@ -219,6 +220,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def _lose(self, match: Match, why: str, gone: bool) -> None:
         """Play a lost battle again. ``gone``: its connection is lost, too. Raises `Unplayable` after too many."""
+        self._recovering = True
         slots = self._battles.slots_of(match)
         self._battles.lose(match, why, gone, int(self._logs.length[slots].sum()))
         if self._repeats:
@@ -230,6 +232,19 @@ class RemoteArena(EpisodeEndHook, StepLimit):
             self._held.pop(slot, None)
             if not self._waits[slot]:
                 self._results.pop(slot, None)
+
+    def _recover(self, slots: Array, rows: Rows) -> Array:
+        """Take the rows [n] of battles that are played again; return which rows are new, [n]."""
+        battles, length = self._battles, self._logs.length
+        behind = battles.sent[slots] < length[slots]
+        if some(behind):
+            self._replay(slots[behind], rows.take(behind))
+        known = ~behind & (self._waits[slots] | self._ended[slots] | self._broken[slots])
+        for row in np.flatnonzero(known).tolist():
+            self._repeat(int(slots[row]), rows.take(np.array([row])))
+        again = (self._waits & ~battles.asked) | (self._ended & ~battles.over) | (battles.sent < length)
+        self._recovering = not battles.playing or some(again | self._broken | self._loading)
+        return ~behind & ~known
 
     def _replay(self, slots: Array, rows: Rows) -> None:
         """Send the next actions of episodes that are played again."""
@@ -297,10 +312,11 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         for match, number, failures in zip(self._battles.games, state["episode"], state["failures"], strict=True):
             match.number, match.failures = int(number), int(failures)
         slots = np.flatnonzero(waits)
+        self._recovering = True
         if self._repeats:
             self._logs.load(state["lengths"], state["actions"])
             self._loading[:] = self._waits[:] = waits
-            self._wait(lambda: not self._loading.any())
+            self._wait(lambda: not some(self._loading))
             for slot, digest in zip(slots.tolist(), state["digests"].tolist(), strict=True):
                 if decision_arrays.digest(self._rows, slot) != digest:
                     self._differs(slot)

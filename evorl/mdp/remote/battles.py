@@ -17,12 +17,13 @@ from evorl.mdp.remote.connection import Connection
 from evorl.mdp.remote.messages import Cut, Nonsense
 from evorl.mdp.remote.offer import Rows
 from evorl.mdp.remote.server import GameServer, Unplayable
+from evorl.mdp.remote.truth import every
 from evorl.util.seed import Episodes, seed31
 
 LOG = logging.getLogger("evorl")
 PAUSES_S = (0.0, 1.0)
 """Seconds before a battle that failed once, twice, ... begins again. One failure more ends the run."""
-MAX_LOSSES = 10
+MAX_LOSSES = 20
 """Losses of a battle, without coming further, that end the run even if it may not have caused them."""
 LOOK_S = 1.0
 """Seconds between two looks at battles that are silent or pause."""
@@ -68,6 +69,8 @@ class Battles:
         self._battle, self._side = np.zeros((2, slots), np.int64)
         self._room = np.full(slots, -1)  # where in `_rooms` its connection is
         self._rooms: list[Connection] = []
+        self._only = -1  # the room of all slots, if it is the same
+        self.over = np.zeros(slots, np.bool_)  # the side's episode has ended, in the present attempt
         self._pausing = True  # some battle is due, or will be
         self._told: dict[str, int] = {}  # losses since `tell`, by their reason
 
@@ -98,7 +101,8 @@ class Battles:
             self._rooms.append(connection)
         part = slice(slots.start, slots.stop)
         self._room[part], self._side[part] = self._rooms.index(connection), players
-        self.sent[part], self.asked[part] = 0, False
+        self.sent[part], self.asked[part], self.over[part] = 0, False, False
+        self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
         self._since[match.index] = time.monotonic()
         self._battle[part] = connection.begin(place, seed31(seed), players, slots)
 
@@ -127,10 +131,10 @@ class Battles:
         self.sent[slots] += 1
         self.asked[slots] = False
         self._since[slots // self._sides] = time.monotonic()
-        room = self._room[slots]
-        if len(room) and (room == room[0]).all():
-            self._act(int(room[0]), slots, actions)
+        if self._only >= 0:
+            self._act(self._only, slots, actions)
             return
+        room = self._room[slots]
         for number in np.unique(room).tolist():
             self._act(number, slots[room == number], actions[room == number])
 
@@ -142,9 +146,16 @@ class Battles:
         except Cut as error:
             self._server.cut(self._rooms[room], str(error))
 
-    def hear(self, slots: Array) -> None:
-        """Note that rows have arrived."""
+    def hear(self, slots: Array, over: Array) -> None:
+        """Note that slots have asked, or that their episodes are ``over``."""
         self._since[slots // self._sides] = time.monotonic()
+        self.asked[slots] = ~over
+        self.over[slots] = over
+
+    @property
+    def playing(self) -> bool:
+        """Whether every game has a battle, or one that waits for its first row."""
+        return all(match.place is not None and match.due is None for match in self.games)
 
     def poll(self, began: float) -> None:
         """Wait until something arrives, at most until the next look at battles that are silent or pause.
@@ -202,7 +213,7 @@ class Battles:
         """
         slots = self.slots_of(match)
         if gone:
-            match.place, self._room[slots.start : slots.stop] = None, -1
+            match.place, self._room[slots.start : slots.stop], self._only = None, -1, -1
         repeats = self._offer.hello.repeats
         if repeats and decisions > match.furthest >= 0:
             match.failures = match.losses = 0

@@ -15,6 +15,7 @@ from evorl.mdp.core import Array
 from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Act, Ask, Begin, Failed, Leave, Nonsense, encoded, read
 from evorl.mdp.remote.offer import Offer, Rows
+from evorl.mdp.remote.truth import every, some
 from evorl.util.text import printable
 
 
@@ -118,36 +119,45 @@ class Connection:
     def _deliver(self, rows: Rows) -> None:
         number = rows.battle.astype(np.int64)
         place = number % self.capacity
-        if not (current := self._number[place] == number).all():
-            if (number // self.capacity >= self._begun[place]).any():
+        if not every(current := self._number[place] == number):
+            if some(number // self.capacity >= self._begun[place]):
                 raise Nonsense("spoke of a battle that was not begun")
             rows, number, place = rows.take(current), number[current], place[current]  # the others were left
             if not len(place):
                 return
-        if rows.side.max() >= self._asked.shape[1]:
-            raise Nonsense(f"asked for side {rows.side.max()}; it has {self._asked.shape[1]}")
-        slots = self._slots[place, rows.side]
-        if (slots < 0).any():
-            raise Nonsense(f"asked for side {rows.side[slots < 0][0]} of a battle in which it decides for that itself")
+        try:
+            slots = self._slots[place, rows.side]
+        except IndexError:
+            raise Nonsense(f"spoke for side {rows.side.max()}; it has {self._asked.shape[1]}") from None
+        if some(slots < 0):
+            raise Nonsense(
+                f"spoke for side {rows.side[slots < 0][0]} of a battle, which has ended or is its own to decide"
+            )
         before = np.count_nonzero(self._asked)
         self._asked[place, rows.side] = True
         if np.count_nonzero(self._asked) != before + len(place):
             raise Nonsense("asked for a side that waits for an answer already")
-        self._asked[place, rows.side] = rows.end == Ask.GOES_ON
-        for row, why in self.offer.faults(rows):
-            self._lose(int(place[row]), int(number[row]), why)
-        self._pass_on(place, self._number[place] == number, slots, rows)
+        if some(over := rows.end != Ask.GOES_ON):
+            self._asked[place[over], rows.side[over]] = False
+            self._slots[place[over], rows.side[over]] = -1
+        if faults := self.offer.faults(rows):
+            for row, why in faults:
+                self._lose(int(place[row]), int(number[row]), why)
+            good = self._number[place] == number
+            rows, place, slots = rows.take(good), place[good], slots[good]
+        if len(place):
+            self._pass_on(place, slots, rows)
 
-    def _pass_on(self, place: Array, good: Array, slots: Array, rows: Rows) -> None:
+    def _pass_on(self, place: Array, slots: Array, rows: Rows) -> None:
         """Give each owner its rows."""
-        if len(self._places) == 1 and good.all():
+        if len(self._places) == 1:
             owner = self._owners[int(place[0])]
             assert owner is not None
             owner[0].inbox.append((slots, rows))
             return
         whose = np.array([0 if one is None else id(one[0]) for one in self._owners])
         for receiver in {id(one[0]): one[0] for one in self.owned()}.values():
-            if (mine := good & (whose[place] == id(receiver))).any():
+            if some(mine := whose[place] == id(receiver)):
                 receiver.inbox.append((slots[mine], rows.take(mine)))
 
     def _lose(self, place: int, number: int, why: str) -> None:

@@ -57,6 +57,9 @@ class Lengths:
         return b""
 
 
+PLAIN = Lengths()
+
+
 class Link:
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -99,11 +102,14 @@ class Link:
 
     def send(self, message: bytes) -> None:
         """Send a message, now or later. Raises `Cut` if too much waits already."""
-        self._write((self._framing or Lengths()).framed(message))
+        self._write((self._framing or PLAIN).framed(message))
 
     def _write(self, data: bytes) -> None:
-        self._unsent += data
-        self.flush()
+        if self._unsent:
+            self._unsent += data
+            self.flush()
+        elif (sent := self._taken(data)) < len(data):
+            self._unsent += memoryview(data)[sent:]
         if len(self._unsent) > MAX_UNSENT:
             raise Cut("does not read what it is sent")
 
@@ -113,14 +119,17 @@ class Link:
 
     def flush(self) -> None:
         """Send what still waits, as far as the socket takes it. Raises `Cut`."""
-        while self._unsent:
-            try:
-                sent = self.socket.send(self._unsent)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                raise Cut(f"the connection broke ({error.strerror})") from None
+        while self._unsent and (sent := self._taken(self._unsent)):
             del self._unsent[:sent]
+
+    def _taken(self, data: bytes | bytearray) -> int:
+        """Offer data to the socket; return how many bytes it takes. Raises `Cut`."""
+        try:
+            return self.socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise Cut(f"the connection broke ({error.strerror})") from None
 
     def close(self) -> None:
         self.socket.close()

@@ -6,7 +6,7 @@ Letters in shapes: n rows; R rewards, L entries of the legal mask, K action comp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from evorl.mdp.core import (
 )
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.remote.messages import MAX_FRAME, Ask, BoxOffer, DiscreteOffer, Hello, InputOffer, Nonsense
+from evorl.mdp.remote.truth import every, some
 from evorl.util.text import printable
 
 
@@ -83,6 +84,8 @@ class Offer:
         self._floats = [n for n, each in enumerate(inputs) if each.dtype == "float32"]
         self._choices, (kind, self.width) = sum(heads(action)), action_format(action)
         self.sent_dtype = np.dtype("<f4") if kind is np.float32 else np.dtype("<i4")
+        self._rewards, self._results = len(hello.rewards), len(hello.results)
+        self._named = [f"input {each.name!r}" for each in inputs]
         self._splits = np.cumsum([0, *heads(action)[:-1]])
         if hello.battles * len(hello.sides) * self.row_bytes > MAX_FRAME:
             raise Nonsense(
@@ -99,42 +102,39 @@ class Offer:
 
     def rows(self, asks: Sequence[Ask]) -> Rows:
         """Return the rows of messages, one after the other. Raises `Nonsense` if a column has not the offered form."""
-        n = sum(len(ask.side) for ask in asks)
+        ask = asks[0] if len(asks) == 1 else _joined(asks)
+        n = len(ask.side)
         if n == 0:
             raise Nonsense("sent a message without rows")
-        if any(len(ask.inputs) != len(self._shapes) for ask in asks):
-            raise Nonsense(f"offered {len(self._shapes)} inputs and sent another number")
-        column = _Columns(asks, n)
-        end = column("end", lambda ask: ask.end, np.dtype("u1"), ())
-        over = np.flatnonzero(end)
-        results = np.zeros((n, len(self.hello.results)))
-        results[over] = column("results", lambda ask: ask.results, np.dtype("<f8"), results.shape[1:], len(over))
-        return Rows(
-            column("battle", lambda ask: ask.battle, np.dtype("<u4"), ()),
-            column("side", lambda ask: ask.side, np.dtype("u1"), ()),
-            column("cost", lambda ask: ask.cost, np.dtype("<u4"), ()),
-            end,
-            column("reward", lambda ask: ask.reward, np.dtype("<f4"), (len(self.hello.rewards),)),
-            tuple(
-                column(f"input {each.name!r}", _input_column(k), self._dtypes[k], self._shapes[k])
-                for k, each in enumerate(self.spec.inputs)
-            ),
-            column("legal", lambda ask: ask.legal, np.dtype("?"), (self._choices,)) if self.spec.masked else None,
-            results,
-        )  # fmt: skip
+        if len(ask.inputs) != len(self._shapes):
+            raise Nonsense(f"offered {len(self._shapes)} inputs and sent {len(ask.inputs)}")
+        end = _column("end", ask.end, U1, n)
+        results: Array = np.zeros((n, self._results))
+        if some(end) or len(ask.results):
+            over = np.flatnonzero(end)
+            results[over] = _column("results", ask.results, F8, len(over), (self._results,))
+        inputs = tuple(
+            _column(self._named[k], data, self._dtypes[k], n, self._shapes[k]) for k, data in enumerate(ask.inputs)
+        )
+        legal = None
+        if self.spec.masked:
+            bits = _column("legal", ask.legal, U1, n, (self._choices,))
+            if some(bits > 1):
+                raise Nonsense("sent a legal mask that is neither 0 nor 1")
+            legal = bits.view(np.bool_)
+        battle, side, cost = _column("battle", ask.battle, U4, n), _column("side", ask.side, U1, n), ask.cost
+        reward = _column("reward", ask.reward, F4, n, (self._rewards,))
+        return Rows(battle, side, _column("cost", cost, U4, n), end, reward, inputs, legal, results)
 
     def faults(self, rows: Rows) -> list[tuple[int, str]]:
         """Return the rows whose content cannot be used, each with the reason."""
-        numbers = [rows.reward, rows.results, *(rows.inputs[k] for k in self._floats)]
         bad = rows.end > Ask.TRUNCATED
-        for x in numbers:
-            if not (fine := np.isfinite(x)).all():
+        for x in (rows.reward, rows.results, *(rows.inputs[k] for k in self._floats)):
+            if not every(fine := np.isfinite(x)):
                 bad |= ~fine.reshape(len(bad), -1).all(1)
-        if rows.legal is not None:
-            some = np.logical_or.reduceat(rows.legal, self._splits, axis=1)
-            if not some.all():
-                bad |= ~some.all(1) & (rows.end != Ask.TERMINATED)
-        return [(row, self._fault(rows, row)) for row in np.flatnonzero(bad).tolist()] if bad.any() else []
+        if rows.legal is not None and not every(choice := np.logical_or.reduceat(rows.legal, self._splits, axis=1)):
+            bad |= ~choice.all(1) & (rows.end != Ask.TERMINATED)
+        return [(row, self._fault(rows, row)) for row in np.flatnonzero(bad).tolist()] if some(bad) else []
 
     def _fault(self, rows: Rows, row: int) -> str:
         """Say what is wrong with a row, with the names that the game gave."""
@@ -151,31 +151,26 @@ class Offer:
         return "no action is legal"
 
 
-def _input_column(k: int) -> Callable[[Ask], memoryview]:
-    return lambda ask: ask.inputs[k]
+U1, U4, F4, F8 = (np.dtype(name) for name in ("u1", "<u4", "<f4", "<f8"))
 
 
-class _Columns:
-    """Reads columns of n rows in all from messages."""
+def _column(name: str, data: memoryview, dtype: np.dtype[Any], count: int, shape: tuple[int, ...] = ()) -> Array:
+    """Return a column [count, *shape] without a copy. Raises `Nonsense` if it has another size."""
+    need = count * math.prod(shape) * dtype.itemsize
+    if len(data) != need:
+        raise Nonsense(f"sent {len(data):,} bytes as {name} of {count} rows, which need {need:,}")
+    column = np.frombuffer(data, dtype)
+    return column.reshape(count, *shape) if shape else column
 
-    def __init__(self, asks: Sequence[Ask], n: int) -> None:
-        self._asks, self._n = asks, n
 
-    def __call__(
-        self, name: str, of: Callable[[Ask], memoryview], dtype: np.dtype[Any], shape: tuple[int, ...],
-        count: int | None = None,
-    ) -> Array:  # fmt: skip
-        count = self._n if count is None else count
-        data = of(self._asks[0]) if len(self._asks) == 1 else b"".join([of(ask) for ask in self._asks])
-        need = count * math.prod(shape) * dtype.itemsize
-        if len(data) != need:
-            raise Nonsense(f"sent {len(data):,} bytes as {name} of {count} rows, which need {need:,}")
-        column = np.frombuffer(data, dtype if dtype != np.bool_ else np.uint8)
-        if dtype == np.bool_:
-            if column.size and column.max() > 1:
-                raise Nonsense(f"sent a {name} that is neither 0 nor 1")
-            column = column.view(np.bool_)
-        return column.reshape(count, *shape)
+def _joined(asks: Sequence[Ask]) -> Ask:
+    """The rows of several messages in one."""
+    if any(len(ask.inputs) != len(asks[0].inputs) for ask in asks):
+        raise Nonsense("sent different numbers of inputs")
+    names = ("battle", "side", "cost", "end", "reward", "legal", "results")
+    columns = {name: memoryview(b"".join([getattr(ask, name) for ask in asks])) for name in names}
+    inputs = tuple(memoryview(b"".join(each)) for each in zip(*(ask.inputs for ask in asks), strict=True))
+    return Ask(inputs=inputs, **columns)
 
 
 def _place(offered: InputOffer, place: list[int]) -> str:

@@ -68,6 +68,11 @@ class GameProcess:
         words = self._output.decode(errors="replace").strip().splitlines()
         return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it, after `end`."""
+        return (self._process.returncode or 0) < 0
+
     def close(self) -> None:
         assert self._process.stdout is not None
         if self._process.stdout.closed:

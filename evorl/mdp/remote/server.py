@@ -85,7 +85,7 @@ class GameServer:
     def offer(self) -> Offer:
         """What the games offer; waits for the first. Raises `Unplayable`."""
         while self._offer is None:
-            if self.settings.command is not None and not self._processes:
+            if self.settings.command is not None and not self._processes and time.monotonic() >= self._pause_until:
                 self._start()
             self.poll(PASS_S)
             self._check_patience(wanted=self._offer is None)
@@ -255,13 +255,15 @@ class GameServer:
             if why is None and now - process.began > self.settings.start_s:
                 why = f"has not connected in {self.settings.start_s:g} s"
             if why is not None:
+                killed = process.was_killed
                 self._drop(process)
-                self._count_failed_start(f"{process.name} {why}", now)
+                self._count_failed_start(f"{process.name} {why}", now, killed)
         self._give_places(now)
 
-    def _count_failed_start(self, why: str, now: float) -> None:
+    def _count_failed_start(self, why: str, now: float, killed: bool) -> None:
+        """Start it again later. Raises `Unplayable` after too many, and for the first if it was not killed."""
         self._failed += 1
-        if self._offer is None or self._failed >= len(PAUSES_S):
+        if (self._offer is None and not killed) or self._failed >= len(PAUSES_S):
             raise Unplayable(why)
         LOG.warning("%s; starting it again", why)
         self._pause_until = now + PAUSES_S[self._failed]
