@@ -54,6 +54,7 @@ namespace Evorl
         readonly bool discrete, masked;
         readonly int width;
         Columns columns;
+        long heard, said; // messages that have come, and those that evorl knows of
 
         /// <param name="offer">The fields of a hello: text, numbers, booleans, arrays of these, and dictionaries.</param>
         public Client(Dictionary<string, object> offer, Func<Battle, IGame> begin, string address = null, string token = null)
@@ -118,6 +119,7 @@ namespace Evorl
         void Take(Dictionary<string, object> message)
         {
             var type = (string)message["type"];
+            if (type == "act" || type == "begin" || type == "leave") heard++;
             if (type == "act") Act((byte[])message["battle"], (byte[])message["side"], (byte[])message["action"]);
             else if (type == "begin")
             {
@@ -161,10 +163,11 @@ namespace Evorl
 
         void Flush()
         {
-            if (columns.Rows == 0) return;
-            var full = columns;
+            if (columns.Rows == 0 && heard == said) return;
+            var full = columns.Message();
             columns = new Columns(bytes.Length);
-            Send(full.Message());
+            full["heard"] = said = heard;
+            Send(full);
         }
 
         internal void Send(Dictionary<string, object> message)

@@ -22,6 +22,8 @@ var _peer = StreamPeerTCP.new()
 var _battles = {}
 var _columns
 var _rows = 0
+var _heard = 0  # messages that have come
+var _said = 0  # those that evorl knows of
 var _greeted = false
 var _token
 var why = ""  # evorl's reason, if it has closed the connection
@@ -63,6 +65,8 @@ func poll():
 
 
 func _take(message):
+	if message["type"] in ["act", "begin", "leave"]:
+		_heard += 1
 	match message["type"]:
 		"act":
 			_act(message)
@@ -130,9 +134,10 @@ func _row(number, side, end, row):
 
 
 func _flush():
-	if _rows == 0:
+	if _rows == 0 and _heard == _said:
 		return
-	var message = {"type": "ask", "inputs": []}
+	_said = _heard
+	var message = {"type": "ask", "heard": _heard, "inputs": []}
 	for name in _columns:
 		if name == "inputs":
 			for column in _columns["inputs"]:

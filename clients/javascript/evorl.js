@@ -32,6 +32,7 @@
       this.discrete = offer.action.kind === "discrete";
       this.width = (this.discrete ? offer.action.n : offer.action.low).length;
       this.scheduled = false;
+      this.heard = 0; // messages that have come
       this.why = "";
       this.closed = options.closed ?? ((why) => { if (why) throw new Error(why); });
       this.clear();
@@ -48,6 +49,10 @@
 
     take(bytes) {
       const message = unpack(bytes);
+      if (["act", "begin", "leave"].includes(message.type)) {
+        this.heard += 1;
+        this.schedule(); // also if nobody asks: evorl learns that nothing else comes of it
+      }
       if (message.type === "act") {
         this.act(message);
       } else if (message.type === "begin") {
@@ -79,7 +84,6 @@
     // ---------------------------------------------------------- to evorl
 
     clear() {
-      this.rows = 0;
       this.columns = { battle: new Column("u4"), side: new Column("u1"), cost: new Column("u4"), end: new Column("u1"),
         reward: new Column("f4"), legal: new Column("u1"), results: new Column("f8") };
       this.inputs = this.kinds.map((kind) => new Column(kind));
@@ -95,17 +99,20 @@
       columns.legal.push(legal);
       if (end) columns.results.push(this.results.map((name) => results[name]));
       inputs.forEach((values, k) => this.inputs[k].push(values));
-      this.rows += 1;
+      this.schedule();
+    }
+
+    /* What is asked in the same moment goes out in one message. */
+    schedule() {
       if (!this.scheduled) {
-        this.scheduled = true; // what is asked in the same moment goes out in one message
+        this.scheduled = true;
         queueMicrotask(() => this.flush());
       }
     }
 
     flush() {
       this.scheduled = false;
-      if (!this.rows) return;
-      const message = { type: "ask", inputs: this.inputs.map((column) => column.bytes()) };
+      const message = { type: "ask", heard: this.heard, inputs: this.inputs.map((column) => column.bytes()) };
       for (const [name, column] of Object.entries(this.columns)) message[name] = column.bytes();
       this.clear();
       this.send(message);
@@ -190,7 +197,9 @@
         }
         this.rest = this.rest.subarray(at);
       });
-      this.socket.on("error", (error) => { client.why = client.why || error.message; });
+      this.socket.on("error", (error) => {
+        if (!["EPIPE", "ECONNRESET"].includes(error.code)) client.why = client.why || error.message; // else evorl has ended
+      });
       this.socket.on("close", () => client.closed(client.why));
     }
 

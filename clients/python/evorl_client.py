@@ -41,6 +41,7 @@ class Client:
         action = offer["action"]
         self._discrete = action["kind"] == "discrete"
         self._width = len(action["n"] if self._discrete else action["low"])
+        self._heard = self._said = 0  # messages that have come, and those that evorl knows of
         self._clear()
         self._buffer, self._unsent = bytearray(), bytearray()
         self._socket = _connected(address or os.environ["EVORL_ADDRESS"])
@@ -64,7 +65,10 @@ class Client:
         self._flush()
         if not select.select([self._socket], [], [], timeout)[0]:
             return
-        data = self._socket.recv(1 << 18)
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionError:
+            data = b""
         if not data:
             raise Closed
         self._buffer += data
@@ -87,6 +91,7 @@ class Client:
 
     def _take(self, message):
         kind = message["type"]
+        self._heard += kind in ("act", "begin", "leave")
         if kind == "act":
             self._act(message)
         elif kind == "begin":
@@ -138,14 +143,20 @@ class Client:
         self._rows += 1
 
     def _flush(self):
-        if self._rows:
+        if self._rows or self._heard > self._said:
+            self._said = self._heard
             columns = {name: bytes(column) for name, column in self._columns.items()}
-            self._send({"type": "ask", **columns, "inputs": [bytes(column) for column in self._inputs]})
+            self._send(
+                {"type": "ask", "heard": self._heard, **columns, "inputs": [bytes(column) for column in self._inputs]}
+            )
             self._clear()
 
     def _send(self, message):
         data = pack(message)
-        self._socket.sendall(struct.pack("<I", len(data)) + data)
+        try:
+            self._socket.sendall(struct.pack("<I", len(data)) + data)
+        except ConnectionError:
+            raise Closed from None
 
 
 class Battle:

@@ -71,7 +71,8 @@ class Attack:
         end = bytes(self.draw.choice([0, 0, 0, 1, 2]) for _ in rows)
         view = np.array([self.draw.uniform(-1, 1) for _ in range(3 * n)], "<f4")
         return {
-            "type": "ask", "battle": np.array([self.battle[p] for p, _ in rows], "<u4").tobytes(),
+            "type": "ask", "heard": self.connection.said,
+            "battle": np.array([self.battle[p] for p, _ in rows], "<u4").tobytes(),
             "side": bytes(s for _, s in rows), "cost": np.ones(n, "<u4").tobytes(), "end": end,
             "reward": np.zeros((n, 2), "<f4").tobytes(), "inputs": [view.tobytes(), bytes(4 * n)],
             "legal": bytes([1, 0, 0, 0, 1]) * n, "results": bytes(8 * sum(e > 0 for e in end)),

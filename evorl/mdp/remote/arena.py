@@ -72,9 +72,10 @@ class RemoteArena(EpisodeEndHook, StepLimit):
     def recv(self) -> Decisions:
         if not self._fresh and every(self._waits):
             raise RuntimeError("every slot waits for an answer: send before the next recv")
-        self._wait(lambda: bool(self._fresh))
-        fresh, rows = sorted(self._fresh), self._rows
-        self._fresh, self._later = self._later, []
+        self._wait(lambda: bool(self._battles.settled(self._fresh)))
+        fresh, rows = sorted(self._battles.settled(self._fresh)), self._rows
+        self._fresh = [slot for slot in self._fresh if slot not in fresh] if len(fresh) < len(self._fresh) else []
+        self._fresh, self._later = self._fresh + self._later, []
         rows.slots = slots = np.array(fresh, np.int64)
         rows.cost = int(self._cost[slots[slots % self.sides == 0]].sum())
         rows.results, rows.failed = [], []
@@ -293,9 +294,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         lengths, actions = self._logs.state()
         state: StateDict = {
             "episode": np.array([match.number for match in self._battles.games], np.int64),
-            "failures": np.array([match.failures for match in self._battles.games], np.int64),
             "waits": waits, "broken": self._broken.copy(), "lengths": lengths, "actions": actions,
-            "ended": self._ended.copy(),
         }  # fmt: skip
         if self._repeats:
             digests = [decision_arrays.digest(self._rows, slot) for slot in waiting.tolist()]
@@ -309,8 +308,8 @@ class RemoteArena(EpisodeEndHook, StepLimit):
             raise ValueError(f"the state is of {len(waits)} slots, the arena has {self.slots}")
         self._battles.close()
         self._reset()
-        for match, number, failures in zip(self._battles.games, state["episode"], state["failures"], strict=True):
-            match.number, match.failures = int(number), int(failures)
+        for match, number in zip(self._battles.games, state["episode"], strict=True):
+            match.number = int(number)
         slots = np.flatnonzero(waits)
         self._recovering = True
         if self._repeats:

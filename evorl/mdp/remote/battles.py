@@ -66,6 +66,7 @@ class Battles:
         self.sent = np.zeros(slots, np.int64)  # actions of the present attempt at the episode
         self.asked = np.zeros(slots, np.bool_)  # by the game, in the present attempt
         self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
+        self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
         self._battle, self._side = np.zeros((2, slots), np.int64)
         self._room = np.full(slots, -1)  # where in `_rooms` its connection is
         self._rooms: list[Connection] = []
@@ -105,6 +106,7 @@ class Battles:
         self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
         self._since[match.index] = time.monotonic()
         self._battle[part] = connection.begin(place, seed31(seed), players, slots)
+        self._last[match.index] = connection.said
 
     def leave(self, match: Match) -> None:
         """End the battle of a game, which keeps its place."""
@@ -143,6 +145,7 @@ class Battles:
             return
         try:
             self._rooms[room].act(self._battle[slots], self._side[slots], actions)
+            self._last[slots // self._sides] = self._rooms[room].said
         except Cut as error:
             self._server.cut(self._rooms[room], str(error))
 
@@ -151,6 +154,18 @@ class Battles:
         self._since[slots // self._sides] = time.monotonic()
         self.asked[slots] = ~over
         self.over[slots] = over
+
+    def settled(self, slots: list[int]) -> list[int]:
+        """Those of these slots whose games have nothing more to say until they are answered, as far as that is known.
+
+        A side that a game shows while it still works on an answer for another one would be seen, or not yet, by chance.
+        """
+        if not self._offer.hello.repeats or self._sides == 1:
+            return slots
+        if self._only >= 0 and self._rooms[self._only].heard == self._rooms[self._only].said:
+            return slots
+        heard = [room.heard for room in self._rooms]
+        return [slot for slot in slots if heard[self._room[slot]] >= self._last[slot // self._sides]]
 
     @property
     def playing(self) -> bool:
@@ -192,7 +207,7 @@ class Battles:
         assert match.place is not None
         connection, _ = match.place
         why = f"said nothing for {self._deadline_s:g} s"
-        if connection.heard + self._deadline_s <= now:
+        if connection.spoke + self._deadline_s <= now:
             self._server.cut(connection, why)
         else:
             self.reject(match, f"{why} of this battle")

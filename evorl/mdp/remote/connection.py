@@ -39,8 +39,10 @@ class Connection:
         self._begun = np.zeros(self.capacity, np.int64)  # battles so far
         self._slots = np.full((self.capacity, sides), -1)
         self._asked = np.zeros((self.capacity, sides), np.bool_)  # sides that wait for an answer
-        self.heard = time.monotonic()
+        self.spoke = time.monotonic()
         """When it last said something."""
+        self.said = self.heard = 0
+        """Messages that it was sent, and those that came before its last rows."""
 
     # -------------------------------------------------------------- places
 
@@ -78,7 +80,7 @@ class Connection:
         self._slots[place, list(players)] = slots
         self._asked[place] = False
         self._begun[place] += 1
-        self.link.send(encoded(Begin(number, seed, players)))
+        self._send(Begin(number, seed, players))
         return number
 
     def leave(self, place: int) -> None:
@@ -87,13 +89,17 @@ class Connection:
         if number >= 0:
             self._number[place] = -1
             self._asked[place] = False
-            self.link.send(encoded(Leave(number)))
+            self._send(Leave(number))
 
     def act(self, battles: Array, sides: Array, actions: Array) -> None:
         """Answer sides [n] of battles [n] with actions [n, K]."""
         self._asked[battles % self.capacity, sides] = False
         sent = np.ascontiguousarray(actions, self.offer.sent_dtype)
-        self.link.send(encoded(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes())))
+        self._send(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes()))
+
+    def _send(self, message: Begin | Act | Leave) -> None:
+        self.said += 1
+        self.link.send(encoded(message))
 
     def waits(self, place: int) -> bool:
         """Whether the game waits for evorl at a place."""
@@ -104,17 +110,20 @@ class Connection:
     def receive(self) -> None:
         """Pass on what has arrived. Raises `Cut`, `Nonsense`."""
         asks = list[Ask]()
-        self.heard = time.monotonic()
+        self.spoke = time.monotonic()
         for frame in self.link.receive():
             message = read(frame)
             if isinstance(message, Failed):
                 self._lose(
                     message.battle % self.capacity, message.battle, f"the game gave up: {printable(message.why)}"
                 )
+            elif not self.heard <= message.heard <= self.said:
+                raise Nonsense(f"has heard {message.heard} messages, of {self.said} that it was sent")
             else:
+                self.heard = message.heard
                 asks.append(message)
-        if asks:
-            self._deliver(self.offer.rows(asks))
+        if asks and len((rows := self.offer.rows(asks)).side):
+            self._deliver(rows)
 
     def _deliver(self, rows: Rows) -> None:
         number = rows.battle.astype(np.int64)

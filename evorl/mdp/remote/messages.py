@@ -95,6 +95,7 @@ class Hello(_Message, frozen=True):
 class Ask(_Message, frozen=True):
     """Rows of sides that must decide, or whose episode has ended."""
 
+    heard: int  # `Begin`, `Act` and `Leave` that came before these rows
     battle: memoryview  # uint32 [n]
     side: memoryview  # uint8 [n]
     cost: memoryview  # uint32 [n]

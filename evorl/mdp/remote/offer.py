@@ -104,8 +104,6 @@ class Offer:
         """Return the rows of messages, one after the other. Raises `Nonsense` if a column has not the offered form."""
         ask = asks[0] if len(asks) == 1 else _joined(asks)
         n = len(ask.side)
-        if n == 0:
-            raise Nonsense("sent a message without rows")
         if len(ask.inputs) != len(self._shapes):
             raise Nonsense(f"offered {len(self._shapes)} inputs and sent {len(ask.inputs)}")
         end = _column("end", ask.end, U1, n)
@@ -170,7 +168,7 @@ def _joined(asks: Sequence[Ask]) -> Ask:
     names = ("battle", "side", "cost", "end", "reward", "legal", "results")
     columns = {name: memoryview(b"".join([getattr(ask, name) for ask in asks])) for name in names}
     inputs = tuple(memoryview(b"".join(each)) for each in zip(*(ask.inputs for ask in asks), strict=True))
-    return Ask(inputs=inputs, **columns)
+    return Ask(heard=asks[-1].heard, inputs=inputs, **columns)
 
 
 def _place(offered: InputOffer, place: list[int]) -> str:
