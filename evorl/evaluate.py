@@ -108,13 +108,13 @@ def evaluate(request: Request) -> None:
         raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
     path, run = checkpoint_of(run_dir, request.checkpoint)
     step = int(run["steps"])
-    policy, one, how = saved_policy(experiment, path, run, request.individual)
-    if one is not None and how is not None and how.learner is None:
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if individual is not None and how is not None and how.learner is None:
         if target is not None:
             raise BadRequest("a problem has no policy", "export")
-        _evaluate_point(one, how, run_dir, step, request)
+        _evaluate_point(individual, how, run_dir, step, request)
         return
-    who = {} if one is None else {"individual": one.id}
+    who = {} if individual is None else {"individual": individual.id}
     if policy is None:
         raise BadRequest(f"{path} holds no policy", "run")
     learner = learner_of(experiment, policy, _device(experiment, request.device), path)
@@ -159,23 +159,23 @@ def _target(export: str) -> Path:
     return place
 
 
-def _evaluate_point(one: Individual, how: EvaluationPlan, run_dir: Path, step: int, request: Request) -> None:
+def _evaluate_point(individual: Individual, how: EvaluationPlan, run_dir: Path, step: int, request: Request) -> None:
     """Evaluate an individual of a problem; it has no policy."""
     from evorl.ec.core import pack
     from evorl.population.results import IndividualResult
 
     if request.video:
         raise BadRequest("a problem has no policy to film", "video")
-    answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
+    answer = IndividualResult(*how.make(0).evaluate(pack([individual])).each[0])
     objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
-    say(f"{run_dir}: individual {one.id}")
+    say(f"{run_dir}: individual {individual.id}")
     for name, number in objectives.items():
         say(f"  {name:28} {format_number(number):>10}")
-    genes = how.space.values(one.genes)
+    genes = how.space.values(individual.genes)
     for name, value in genes.items():
         say(f"  {name:28} {format_value(value)}")
     if request.json:
-        about = {"run": run_dir.name, "step": step, "individual": one.id}
+        about = {"run": run_dir.name, "step": step, "individual": individual.id}
         print(json.dumps({**about, **objectives, "genes": genes}))
 
 

@@ -182,9 +182,9 @@ def serve(named: Sequence[str], choices: Choices) -> None:
         while seen is None:
             time.sleep(EVERY_S)
             with suppress(NoneBegun):
-                now = state()
+                present = state()
                 server.show(compose())
-                seen = now
+                seen = present
         follow(server, compose, state, seen)
 
 
@@ -248,10 +248,10 @@ def _is_report(out: Path) -> bool:
 
 def _mark(out: Path) -> dict[str, Any]:
     try:
-        found = json.loads((out / MARK).read_bytes())
+        mark = json.loads((out / MARK).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return mark if isinstance(mark, dict) else {}
 
 
 def _files_of_report(out: Path) -> list[str]:

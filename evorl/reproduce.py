@@ -106,26 +106,26 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
 
 def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None:
     """Check tables against their results and print verdicts. Raises `BadRequest`, and SystemExit if some differ."""
-    given = dict(word.split("=", 1) for word in words)
-    for key in sorted({*given} - {"runs", "out", "since", "seed"}):
+    options = dict(word.split("=", 1) for word in words)
+    for key in sorted({*options} - {"runs", "out", "since", "seed"}):
         raise BadRequest("--check makes the runs of a result again: it takes runs, out, since and seed alone", key)
     for flag in sorted(flags - {"--check"}):
         raise BadRequest(f"--check and {flag} exclude each other")
     tables = {name: papers.table(name) for name in names or check.tables()}
     if not tables:
         raise BadRequest("no table with a check has a result")
-    files = affected.changed(given["since"]) if "since" in given else None
+    files = affected.changed(options["since"]) if "since" in options else None
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    also = [f"seed={given['seed']}"] if "seed" in given else []
-    places = {name: Path(given["runs"]).absolute() if "runs" in given else check.place(name) for name in tables}
+    also = [f"seed={options['seed']}"] if "seed" in options else []
+    places = {name: Path(options["runs"]).absolute() if "runs" in options else check.place(name) for name in tables}
     differ = False
     for name, table in tables.items():
-        out = Path(given.get("out", papers.results(name)))
-        found = dict(check.check(name, table, places[name], out, also, files))
+        out = Path(options.get("out", papers.results(name)))
+        verdicts = dict(check.check(name, table, places[name], out, also, files))
         kept = pages.read(out, name.rpartition("/")[2])
-        print("\n".join([name, "", *check.report(found, kept), ""]), flush=True)
-        differ |= any(one.differs for one in found.values())
+        print("\n".join([name, "", *check.report(verdicts, kept), ""]), flush=True)
+        differ |= any(comparison.differs for comparison in verdicts.values())
     if differ:
         raise SystemExit(1)
 
@@ -134,13 +134,13 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     """What the words ask for; None if they name no profile. Raises `BadRequest`."""
     from evorl.training.experiment import Experiment  # here: with it comes torch
 
-    given = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
-    also = tuple(word for word in words if word.partition("=")[0] not in given)
-    known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
+    options = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
+    also = tuple(word for word in words if word.partition("=")[0] not in options)
+    known = {TUNED, *config.COMMAND_KEYS, *(field.name for field in fields(Experiment))}
     for key in (word.partition("=")[0] for word in also):
         if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
             raise BadRequest(f"unknown key{hint}", key)
-    profile, paper = given.get("profile"), name.partition("/")[0]
+    profile, paper = options.get("profile"), name.partition("/")[0]
     if profile is None:
         if words:
             raise BadRequest(f"choose one: {', '.join(table.profiles)}", "profile")
@@ -148,13 +148,13 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     if profile not in table.profiles:
         choices = ", ".join(table.profiles)
         raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
-    if settings(also) and not {"out", "runs"} <= {*given}:
+    if settings(also) and not {"out", "runs"} <= {*options}:
         check_words(table.profiles[profile].parts, also)  # a word that no job takes needs no folder
         raise BadRequest(
             f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"
         )
-    runs = Path(given.get("runs", ROOT / "runs" / paper / profile)).absolute()
-    return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))).absolute(), draw)
+    runs = Path(options.get("runs", ROOT / "runs" / paper / profile)).absolute()
+    return Asked(name, profile, also, runs, Path(options.get("out", papers.results(name))).absolute(), draw)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

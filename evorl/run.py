@@ -22,25 +22,25 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from fnmatch import fnmatch
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
-from evorl.cli.hints import value_of
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, format_value, lookup, parse, quote
-from evorl.cli.refusals import Keys, unknown_key
+from evorl.cli.overrides import GROUPS, TUNED, format_value, parse, quote
 from evorl.jobs import job
+from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
 from evorl.jobs.identity import located
 from evorl.jobs.sweep import sweep
 from evorl.record import latest
@@ -52,39 +52,40 @@ from evorl.util.text import say
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
-AMENDABLE = ("budget", "record", "cluster")
-"""Keys that a resumed run may change: they do not change what the run writes."""
-LEARNERS = "rl.learners"
-"""The key of the number of learners, which it may change as well: what changes is the last bits of sums."""
-GENES = "ec.genes"
-"""The key of genes, which a resumed population may change as well."""
-
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl.run`` with these arguments and return its exit code."""
     return config.command_line(run, words)
 
 
-def run(words: Sequence[str]) -> None:
-    """Do the work of the command line. Raises `BadRequest` before anything is written."""
+def run(words: Sequence[str]) -> Path | None:
+    """Do the work of the command line; return the directory of the run or the sweep, None for mere information.
+
+    Raises `BadRequest` before anything is written, and `JobsFailed` at the end of a sweep.
+    """
     parser = get_args_parser()
     args = _arguments(parser, words)
     name = args.config_name or "config"
     if args.shell_completion:
         with _opened(args) as hydra:
-            return complete(hydra, args, parser, name)
+            complete(hydra, args, parser, name)
+            return None
     args.overrides = [_with_latest(word) for word in args.overrides]
-    given = {one.key_or_group: one.value() for one in parse(args.overrides)}
-    if given.get("resume") is not None:
-        if given.get("replay") is not None:
+    overrides = {override.key_or_group: override.value() for override in parse(args.overrides)}
+    if overrides.get("resume") is not None:
+        if overrides.get("replay") is not None:
             raise BadRequest("repeats one run, alone on the command line", "replay")
-        return _resume(Path(str(given["resume"])), args)
+        return _resume(Path(str(overrides["resume"])), args)
     with _opened(args) as hydra:
-        if given.get("replay") is not None:
-            return _replay(Path(str(given["replay"])), hydra, args, name)
+        if overrides.get("replay") is not None:
+            return _replay(Path(str(overrides["replay"])), hydra, args, name)
         if _wants_information(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
-            return _help(hydra, composed, args.overrides, name) if args.help else show_info(hydra, args, parser, name)
+            if args.help:
+                _help(hydra, composed, args.overrides, name)
+            else:
+                show_info(hydra, args, parser, name)
+            return None
         if args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
             return sweep(hydra, args.overrides, name)
         return _single(config.compose(hydra, args.overrides, name))
@@ -93,17 +94,13 @@ def run(words: Sequence[str]) -> None:
 def _with_latest(word: str) -> str:
     """A word of the command line, with the newest run in place of resume=latest, init=latest or replay=latest."""
     key, equals, value = word.partition("=")
-    if equals and key in ("resume", "init", "replay") and (found := latest.named(value, key)) != value:
-        return f"{key}={quote(found)}"
+    if equals and key in ("resume", "init", "replay") and (directory := latest.named(value, key)) != value:
+        return f"{key}={quote(directory)}"
     return word
 
 
-def _path(args: argparse.Namespace) -> Path:
-    return Path(args.config_path) if args.config_path else config.CONF
-
-
 def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
-    return config.opened(_path(args), args.config_dir)
+    return config.opened(Path(args.config_path) if args.config_path else config.CONF, args.config_dir)
 
 
 def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
@@ -115,7 +112,7 @@ def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -
 # ------------------------------------------------------------------ one new run
 
 
-def _single(composed: DictConfig) -> None:
+def _single(composed: DictConfig) -> Path:
     HydraConfig.instance().set_config(composed)
     chosen = composed.hydra.runtime.choices
     against = [] if chosen.get("opponents", "none") == "none" else ["opponents"]  # a config of one's own may lack it
@@ -126,13 +123,13 @@ def _single(composed: DictConfig) -> None:
     say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
     data, experiment = job.checked_experiment(plain, words)
-    _begin(composed, words, data, experiment, places)
+    return begin(composed, words, data, experiment, places)
 
 
-def _begin(
+def begin(
     composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, places: Sequence[str]
-) -> None:
-    """Carry out a new run and print the commands that follow it. ``places``: Hydra's own words."""
+) -> Path:
+    """Carry out a new run, and print the commands that follow it; return its directory. ``places``: Hydra's words."""
     made: list[Path] = []
 
     def choose() -> Path:
@@ -141,6 +138,7 @@ def _begin(
 
     job.start_run(composed, words, data, experiment, choose)
     _print_next(made[0], experiment, words)
+    return made[0]
 
 
 def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -> None:
@@ -156,19 +154,21 @@ def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -
 # ------------------------------------------------------------------ an existing run
 
 
-def _resume(directory: Path, args: argparse.Namespace) -> None:
+def _resume(directory: Path, args: argparse.Namespace) -> Path:
     if args.multirun or _wants_information(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     job.check_resumable(directory)
+    opened = partial(_opened, args)
     with config.config_of(directory, "resume"):
         past = config.read_run_config(directory, "resume")
-        now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
+        now, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
         say(f"evorl {__version__}: resume {directory}")
         experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
         if now["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
             if _genes(now) != _genes(past):
                 raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-            return _finished(directory, result, experiment)
+            _finished(directory, result, experiment)
+            return directory
         _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
@@ -183,6 +183,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
 
     job.resume_run(directory, located(directory, now), experiment, amend, json.loads(_genes(past)))
     _print_next(directory, experiment, args.overrides)
+    return directory
 
 
 def _refuse_less(directory: Path, budget: int | None, before: int | None) -> None:
@@ -215,7 +216,7 @@ def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
     return words
 
 
-def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> None:
+def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> Path:
     """Replay an asynchronous evolution in a new directory, with evaluations in the order of the original.
 
     It ends at the end of the original's journal, unless the command line gives a budget.
@@ -226,9 +227,9 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
         past = config.read_run_config(directory, "replay")
         places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
         others = [word for word in args.overrides if word not in places]
-        given = argparse.Namespace(**{**vars(args), "overrides": others})
+        opened = partial(_opened, args)
         trust = config.trusted_packages(others, {})
-        ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
+        ec = config.experiment(amended_config(past, directory, others, opened, "replay repeats")[0], trust).ec
         if ec is None or not ec.follows_arrival:
             raise BadRequest(
                 f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay"
@@ -238,14 +239,14 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
                 f"the genes of {directory} were changed on the way; a replay has one set of them", "replay"
             )
         past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
-        now, choices = _amended_config(past, directory, given, "replay repeats")
+        now, choices = amended_config(past, directory, others, opened, "replay repeats")
         experiment = config.experiment(now, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     say(f"evorl {__version__}: replay {directory}")
     now = located(directory, now) | {"replay": str(directory.absolute())}
-    _begin(composed, others, now, experiment, places)
+    return begin(composed, others, now, experiment, places)
 
 
 def _end(directory: Path) -> int:
@@ -258,73 +259,6 @@ def _end(directory: Path) -> int:
     raise BadRequest(f"{directory} has evaluated no individual yet; there is nothing to replay", "replay")
 
 
-def _amended_config(
-    past: dict[str, Any], directory: Path, args: argparse.Namespace, does: str, genes: bool = False
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config of a run with the changes that a resume allows, and its choices of files.
-
-    ``does`` names the action in errors; ``genes`` says whether these may change too. Raises `BadRequest` for any other
-    changed key.
-    """
-    now = OmegaConf.create(past)
-    choices = job.choices(directory)
-    for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a choice before its keys
-        key, value = one.key_or_group, one.value()
-        if key in ("resume", "replay", "trust"):
-            continue
-        if key in FOLDERS or key.startswith("hydra."):
-            raise BadRequest(f"has no place here: {does} a run as it is", key)
-        if genes and f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override():
-            _amend_genes(now, choices, one, args)
-            continue
-        if one.is_delete() or one.is_sweep_override():
-            raise BadRequest(f"takes one value here: {key}=VALUE", key)
-        if key == "init" and value is not None:
-            raise BadRequest(f"starts a new run, and {does} an old one: give one of the two", key)
-        if key == "cluster" and value != choices[key]:
-            now[key], choices[key] = _cluster(value, args), value
-        if key in choices:
-            old: Any = choices[key]
-        else:
-            _check_key(now, choices, one, args)
-            old, value = OmegaConf.select(now, key), _resolved(now, key, value)
-        if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
-            OmegaConf.update(now, key, value)
-        elif old != value:
-            raise BadRequest(f"is {old} in that run, and stays; init={directory} starts a new run from its policy", key)
-    data = OmegaConf.to_container(now, resolve=False)
-    assert isinstance(data, dict)
-    return {str(key): value for key, value in data.items()}, choices
-
-
-def _resolved(now: DictConfig, key: str, value: Any) -> Any:
-    """The value of a word with ``${...}`` resolved in a run's config, which holds values alone."""
-    if "${" not in str(value):
-        return value
-    tried = deepcopy(now)
-    OmegaConf.update(tried, key, value, merge=False, force_add=True)
-    found = OmegaConf.select(tried, key)
-    return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
-
-
-def _amend_genes(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
-    """Apply one word about genes to a run's config: another range, a new gene (plus), or a removed one (~)."""
-    key = one.key_or_group
-    if not now.ec:
-        raise BadRequest("that run is no evolution", key)
-    there = OmegaConf.select(now, key) is not None
-    if one.is_add() and there:
-        raise BadRequest(f"is there already; write {key}={format_value(one.value())} without the plus", key)
-    if not one.is_add():
-        _check_key(now, choices, one, args)
-    if one.is_delete() and key != GENES:
-        parent, _, name = key.rpartition(".")
-        del OmegaConf.select(now, parent)[name]
-    else:
-        value = {} if one.is_delete() else _resolved(now, key, one.value())
-        OmegaConf.update(now, key, value, merge=False, force_add=True)
-
-
 def _genes(data: Mapping[str, Any]) -> str:
     """The genes of a config as text; their order matters, and comparing dicts would ignore it."""
     return json.dumps((data["ec"] or {}).get("genes"))
@@ -332,20 +266,7 @@ def _genes(data: Mapping[str, Any]) -> str:
 
 def _older_configs(directory: Path) -> list[str]:
     """The names of the configs that a run had before its genes were changed."""
-    return [one.name for one in run_directory.entries(directory, ".hydra") if fnmatch(one.name, "config.*.yaml")]
-
-
-def _check_key(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
-    """Raise `BadRequest` for a key that the config of a run does not have."""
-    if lookup(now, one.key_or_group) is None:
-        with _opened(args) as hydra:
-            raise unknown_key(Keys(hydra, now, choices), one.key_or_group, value_of(one))
-
-
-def _cluster(choice: Any, args: argparse.Namespace) -> Any:
-    """The config of a choice of conf/cluster."""
-    with _opened(args) as hydra:
-        return config.resolved(config.compose(hydra, [f"cluster={format_value(choice)}"]))["cluster"]
+    return [entry.name for entry in run_directory.entries(directory, ".hydra") if fnmatch(entry.name, "config.*.yaml")]
 
 
 # ------------------------------------------------------------------ the command line
@@ -384,3 +305,13 @@ def _as_key(option: str, words: Sequence[str]) -> str:
 def _wants_information(args: argparse.Namespace) -> bool:
     """Whether the command line asks for information and not for training."""
     return bool(args.help or args.hydra_help or args.cfg or args.info is not None)
+
+
+class _CallableModule(ModuleType):
+    """Lets ``evorl.run(...)`` of Python share its name with the module of the command."""
+
+    def __call__(self, *words: Any, **keys: Any) -> Any:
+        return import_module("evorl.api.runs").run(*words, **keys)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -298,7 +298,7 @@ def test_the_picture_shows_the_layers() -> None:
     assert rows == sorted(rows)
     drawn = (ROOT / "docs" / "architecture.svg").read_text()
     for name in rank:
-        assert f">{name}<" in drawn or name in ("evaluate", "report", "reproduce"), name
+        assert f">{name}<" in drawn or name in ("evaluate", "report", "reproduce", "zoo"), name
 
 
 def layers() -> list[list[str]]:

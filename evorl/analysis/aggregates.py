@@ -58,11 +58,11 @@ def optimality_gap(target: float) -> Callable[..., Any]:
 def probability_of_improvement(*tasks: Floats) -> Any:
     """The mean over tasks of P(X > Y) + P(X = Y) / 2, [...]; ``tasks``: the scores X of each task, then Y of each."""
     half = len(tasks) // 2
-    found = []
+    intervals = []
     for x, y in zip(tasks[:half], tasks[half:], strict=True):
         difference = x[..., :, None] - y[..., None, :]
-        found.append(((difference > 0) + 0.5 * (difference == 0)).mean((-2, -1)))
-    return np.mean(found, axis=0)
+        intervals.append(((difference > 0) + 0.5 * (difference == 0)).mean((-2, -1)))
+    return np.mean(intervals, axis=0)
 
 
 def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate:
@@ -71,11 +71,11 @@ def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate
     value = float(statistic(*scores))
     if min(map(len, scores)) < 2:
         return Estimate(value, np.nan, np.nan)
-    found = scipy.stats.bootstrap(
+    resampled = scipy.stats.bootstrap(
         scores, lambda *drawn, axis: statistic(*drawn), n_resamples=RESAMPLES, method="percentile", vectorized=True,
         axis=-1, rng=seeds.generator("bootstrap"),
     ).confidence_interval  # fmt: skip
-    return Estimate(value, float(found.low), float(found.high))
+    return Estimate(value, float(resampled.low), float(resampled.high))
 
 
 def p_value(x: Sequence[float], y: Sequence[float]) -> float:

@@ -57,9 +57,9 @@ def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
     compared = [
         Comparison(world=world, scores=scores, rows=comparison_rows(scores), notes=left_out(scores)) for scores in found
     ]
-    made = [one for one in compared if one.rows]
+    made = [comparison for comparison in compared if comparison.rows]
     if made:  # what could not be compared for want of early scores is told with the first
-        lost = [note for one in compared if not one.rows for note in _not_made(one.scores)]
+        lost = [note for comparison in compared if not comparison.rows for note in _not_made(comparison.scores)]
         made[0] = replace(made[0], notes=[*made[0].notes, *lost])
     return made
 
@@ -83,7 +83,7 @@ def comparison_rows(scores: Scores) -> list[Row]:
     if len(rated) < 2:
         return []
     sign = -1.0 if scores.lowest else 1.0
-    rated.sort(key=lambda one: -sign * one[2]["IQM"].value)
+    rated.sort(key=lambda entry: -sign * entry[2]["IQM"].value)
     best, *others = ([[sign * x for x in runs] for runs in values] for _, values, _ in rated)
     pairs = math.comb(len(rated), 2)
     corrected = [min(1.0, stratified_p_value(best, values) * pairs) for values in others]
@@ -100,25 +100,25 @@ def comparison_rows(scores: Scores) -> list[Row]:
 
 def left_out(scores: Scores) -> list[str]:
     """Name the groups that are not compared, with the reason, and those of which some runs have no score."""
-    told = []
+    reasons = []
     for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True):
         name = ", ".join(f"{key}={short_texts([value])[0]}" for key, value in _names(group).items()) or "all runs"
         few = [world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2]
         some = f"{sum(lacking)} of its {count(sum(map(len, values)) + sum(lacking), 'run')}"
         if any(lacking) and scores.at != "end":
-            told.append(f"{name} is not compared: {some} had no score by then.")
+            reasons.append(f"{name} is not compared: {some} had no score by then.")
         elif few and len(scores.worlds) > 1:
-            told.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
+            reasons.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
         elif few:
-            told.append(f"{name} is not compared: fewer than two of its runs have a score.")
+            reasons.append(f"{name} is not compared: fewer than two of its runs have a score.")
         elif any(lacking):
-            told.append(f"{name} is compared without {some}, which have no score.")
+            reasons.append(f"{name} is compared without {some}, which have no score.")
     more = (
-        [f"Nor are {len(told) - MOST_NAMES} more groups compared with all of their runs."]
-        if len(told) > MOST_NAMES
+        [f"Nor are {len(reasons) - MOST_NAMES} more groups compared with all of their runs."]
+        if len(reasons) > MOST_NAMES
         else []
     )
-    return [*told[:MOST_NAMES], *more]
+    return [*reasons[:MOST_NAMES], *more]
 
 
 def _not_made(scores: Scores) -> list[str]:
@@ -140,10 +140,14 @@ def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:
 def comparison_words(compared: Sequence[Comparison]) -> dict[str, str]:
     """By title, what each comparison shows, what its scores are, and whom it leaves out."""
     return {
-        one.title: " ".join(
-            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *one.notes]
+        comparison.title: " ".join(
+            [
+                summary(comparison.rows),
+                *([f"Scores: {comparison.scores.basis}."] if comparison.scores.basis else []),
+                *comparison.notes,
+            ]
         )
-        for one in compared
+        for comparison in compared
     }
 
 
@@ -158,23 +162,23 @@ def summary(rows: Sequence[Row]) -> str:
         "no difference": "No difference shown",
         "too few": "Too few runs to tell",
     }
-    told = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
+    sentences = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
     for begins, words in kinds.items():
-        found = [
+        estimates = [
             f"{name} (better in {_percent(row[BETTER])} of pairs{_p(row[VERDICT])})"
             for name, row in zip(names, rows, strict=True)
             if row[VERDICT].startswith(begins)
         ]
-        more = [f"and {len(found) - MOST_NAMES} more"] if len(found) > MOST_NAMES else []
-        told += [f"{words}: {'; '.join([*found[:MOST_NAMES], *more])}."] if found else []
-    return " ".join(told)
+        more = [f"and {len(estimates) - MOST_NAMES} more"] if len(estimates) > MOST_NAMES else []
+        sentences += [f"{words}: {'; '.join([*estimates[:MOST_NAMES], *more])}."] if estimates else []
+    return " ".join(sentences)
 
 
 def _aggregates(scores: Scores, values: Sequence[Sequence[float]]) -> dict[str, Estimate]:
     """Each statistic of a group. On one world the median is over runs: over means of worlds it would be the mean."""
     middle = median if len(values) > 1 else _median_of_runs
-    found = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
-    return found if scores.target is None else found | {GAP: estimate(optimality_gap(scores.target), *values)}
+    statistics = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
+    return statistics if scores.target is None else statistics | {GAP: estimate(optimality_gap(scores.target), *values)}
 
 
 def _median_of_runs(runs: Floats) -> Any:
@@ -198,11 +202,11 @@ def _names(group: Mapping[str, Any]) -> dict[str, str]:
     return {key: format_value(value) for key, value in group.items()}
 
 
-def _columns(found: Mapping[str, Estimate]) -> Row:
+def _columns(statistics: Mapping[str, Estimate]) -> Row:
     return {
         f"{name}{end}": None if math.isnan(value) else value
-        for name, one in found.items()
-        for end, value in (("", one.value), (" low", one.low), (" high", one.high))
+        for name, interval in statistics.items()
+        for end, value in (("", interval.value), (" low", interval.low), (" high", interval.high))
     }
 
 

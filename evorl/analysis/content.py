@@ -84,7 +84,7 @@ class Content:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        return [*self.joint, *(one for part in self.worlds for one in part.comparisons)]
+        return [*self.joint, *(comparison for part in self.worlds for comparison in part.comparisons)]
 
 
 def gather(found: Found, choices: Choices) -> Content:
@@ -149,8 +149,8 @@ def budget(runs: Sequence[RunRecord]) -> str:
 
     Of one run that has not ended, also the steps so far: ``1,350 of 3,000 environment steps``.
     """
-    given = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
-    known = [float(steps) for steps in given if is_number(steps)]
+    budgets = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
+    known = [float(steps) for steps in budgets if is_number(steps)]
     if not known:
         return ""
     low, high = min(known), max(known)
@@ -164,13 +164,13 @@ def _logs_of_searches(
 ) -> dict[str, dict[str, PopulationLog]]:
     """Return the searches by world and title. A search belongs to the first world that one of its jobs has."""
     homes = {name: {run.directory.resolve().parent for run in runs} for name, runs in members.items()}
-    found: dict[str, dict[str, PopulationLog]] = {}
+    logs: dict[str, dict[str, PopulationLog]] = {}
     for log in searches:
         place = log.run.directory
         title = f"Search {place}" if len(searches) > 1 else "Search"
         for name in [name for name in homes if place.resolve() in homes[name]][:1]:
-            found.setdefault(name, {})[title] = log
-    return found
+            logs.setdefault(name, {})[title] = log
+    return logs
 
 
 def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]], dict[str, list[Panel]]]:

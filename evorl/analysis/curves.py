@@ -131,4 +131,4 @@ def _short(values: Floats, digits: int = DIGITS) -> list[float | None]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = 10.0 ** np.clip(digits - 1 - np.floor(np.log10(np.abs(values))), -300, 300)
         rounded = np.where(values == 0, 0.0, np.round(values * scale) / scale)
-    return [None if one != one or abs(one) == np.inf else one for one in rounded.tolist()]
+    return [None if value != value or abs(value) == np.inf else value for value in rounded.tolist()]

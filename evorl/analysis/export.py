@@ -41,7 +41,7 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
         ),
         "individuals": by_column(row for world, run in every for row in _individuals(world, run)),
         "jobs": by_column(row for world, run in every for row in _jobs(world, run)),
-        "statistics": by_column(row for one in comparisons for row in _statistics(one)),
+        "statistics": by_column(row for comparison in comparisons for row in _statistics(comparison)),
     }
     return {name: columns for name, columns in tables.items() if columns}
 
@@ -70,15 +70,15 @@ def to_parquet(columns: Columns) -> bytes:
 
 
 def _metrics(every: Sequence[tuple[str, RunRecord]]) -> Columns:
-    found: dict[str, list[Any]] = {name: [] for name in ("world", "run", "metric", "step", "time", "value")}
+    columns: dict[str, list[Any]] = {name: [] for name in ("world", "run", "metric", "step", "time", "value")}
     for world, run in every:
         for name, series in run.series.items():
-            found["world"] += [world] * len(series)
-            found["run"] += [str(run.directory)] * len(series)
-            found["metric"] += [name] * len(series)
+            columns["world"] += [world] * len(series)
+            columns["run"] += [str(run.directory)] * len(series)
+            columns["metric"] += [name] * len(series)
             for column, values in (("step", series.steps), ("time", series.seconds), ("value", series.values)):
-                found[column] += values.tolist()
-    return found if found["value"] else {}
+                columns[column] += values.tolist()
+    return columns if columns["value"] else {}
 
 
 def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
@@ -101,13 +101,14 @@ def _jobs(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
         yield {"world": world, "run": str(run.directory), **asdict(job)}
 
 
-def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
-    for row in one.rows:
+def _statistics(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for row in comparison.rows:
         keys = list(row)[: list(row).index("runs")]
         for name in (key.removesuffix(" low") for key in row if key.endswith(" low")):
             low, high = row[f"{name} low"], row[f"{name} high"]
             yield {
-                "world": one.world, "at": one.scores.at, "group": ", ".join(f"{key}={row[key]}" for key in keys),
+                "world": comparison.world, "at": comparison.scores.at,
+                "group": ", ".join(f"{key}={row[key]}" for key in keys),
                 "statistic": name, "value": row[name], "low": low, "high": high, "verdict": row[VERDICT],
             }  # fmt: skip
 

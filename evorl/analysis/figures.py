@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.analysis.panels import Curve, Panel
+from evorl.analysis.groups import group_runs
+from evorl.analysis.panels import Curve, Panel, make_panel
+from evorl.analysis.runs import RunRecord
 from evorl.analysis.statistics import Band, Floats
 from evorl.util.text import printable
+from evorl.util.typed import unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +99,7 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
     columns = min(columns, max(len(panels) for panels in sections.values()))
     rows = sum(-(-len(panels) // columns) for panels in sections.values())
     with style():
-        labels, abreast = _legend_labels([one for panels in sections.values() for one in panels], 3.6 * columns)
+        labels, abreast = _legend_labels([panel for panels in sections.values() for panel in panels], 3.6 * columns)
         lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
         height = 2.45 * rows + 0.45 * len(sections) + 0.2 * (lines + 1)
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
@@ -112,6 +115,23 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
             row += -(-len(panels) // columns)
         if labels:
             _legend(figure, labels, abreast)
+    return figure
+
+
+def run_figure(run: RunRecord, metrics: Sequence[str] = ()) -> Figure:
+    """Draw the curves of one run, side by side: of its fitness and returns if no metrics are named.
+
+    Raises `BadRequest` for a metric that the run has not recorded.
+    """
+    names = metrics or [
+        name for name in ("eval/fitness_mean", "eval/return_mean", "train/return") if name in run.series
+    ]
+    for name in names:
+        if name not in run.series:
+            raise unknown(name, sorted(run.series))
+    groups = group_runs([run])
+    figure = metrics_figure({"": [make_panel(groups, name) for name in names]}, columns=len(names))
+    settle(figure)
     return figure
 
 

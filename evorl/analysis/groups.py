@@ -23,7 +23,7 @@ GENERIC = {
     "atari": "mdp.game", "atari_noframeskip": "mdp.game", "openspiel": "mdp.game",
 }  # fmt: skip
 """Config files of many worlds, and the key that chooses one."""
-SCHEDULE = {one.name for one in fields(Anneal)}
+SCHEDULE = {field.name for field in fields(Anneal)}
 """The keys of a value that changes with the steps."""
 MAX_LABEL = 57
 """Most characters of a label."""
@@ -146,8 +146,8 @@ def check_keys(by: Sequence[str], runs: Sequence[RunRecord]) -> None:
     for key in by:
         if key not in known:
             varied = list(differences(runs))
-            told = nearest(key, [*varied, *sorted(known)]) or f"; keys that differ: {', '.join(varied) or 'none'}"
-            raise BadRequest(f"no run has the key {key}{told}", key="by")
+            hint = nearest(key, [*varied, *sorted(known)]) or f"; keys that differ: {', '.join(varied) or 'none'}"
+            raise BadRequest(f"no run has the key {key}{hint}", key="by")
 
 
 def _grouped(runs: Sequence[RunRecord], varied: Mapping[str, Sequence[Any]]) -> list[Group]:
@@ -238,23 +238,25 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
 def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Put a schedule of which several keys differ into one column; one key alone stays a number."""
     schedules = [_schedules(leaf) for leaf in leaves]
-    for name in {name for one in schedules for name in one}:
+    for name in {name for schedule in schedules for name in schedule}:
         parts = {name, *(f"{name}.{part}" for part in SCHEDULE)}
         if len(parts & {*varied}) > 1:
             varied = {key: column for key, column in varied.items() if key not in parts}
-            varied[name] = [one.get(name, leaf.get(name, MISSING)) for one, leaf in zip(schedules, leaves, strict=True)]
+            varied[name] = [
+                schedule.get(name, leaf.get(name, MISSING)) for schedule, leaf in zip(schedules, leaves, strict=True)
+            ]
     return dict(sorted(varied.items()))
 
 
 def _schedules(leaf: Mapping[str, Any]) -> dict[str, Anneal]:
     """The schedules of a config, by key."""
-    found = {}
+    shared = {}
     for name in (key.removesuffix(".start") for key in leaf if key.endswith(".start")):
         parts = {key.removeprefix(f"{name}."): value for key, value in leaf.items() if key.startswith(f"{name}.")}
         numbers = [value for part, value in parts.items() if part != "kind"]
         if {"start", "end", "steps"} <= {*parts} <= SCHEDULE and all(map(is_number, numbers)):
-            found[name] = Anneal(**parts)
-    return found
+            shared[name] = Anneal(**parts)
+    return shared
 
 
 def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:

@@ -36,7 +36,7 @@ def _row(run: RunRecord, name: str, suffix: str) -> Row:
 
 
 def _energy(run: RunRecord) -> float | None:
-    joules = [float(np.sum(one.values)) for name, one in run.series.items() if name.startswith(ENERGY)]
+    joules = [float(np.sum(curve.values)) for name, curve in run.series.items() if name.startswith(ENERGY)]
     return sum(joules) / 1e3 if joules else None
 
 

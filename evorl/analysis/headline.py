@@ -58,10 +58,10 @@ def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest:
     if not ranked:
         return Headline(sentences=["No run has a score yet."], best=None)
     first = ranked[0]
-    _, best = min(first.scores, key=lambda one: one[0] if lowest else -one[0])
-    told = [_standing(measure, ranked, compared, lowest)]
+    _, best = min(first.scores, key=lambda score: score[0] if lowest else -score[0])
+    sentences = [_standing(measure, ranked, compared, lowest)]
     when = _lead(ranked, groups, lowest) if len(ranked) > 1 else _peak(best, lowest)
-    return Headline(sentences=[*told, *([when] if when else [])], best=best)
+    return Headline(sentences=[*sentences, *([when] if when else [])], best=best)
 
 
 def _named(groups: Sequence[Group]) -> Headline | None:
@@ -102,9 +102,9 @@ def _rank(groups: Sequence[Group], lowest: bool) -> tuple[str, list[_Ranked]]:
     for measure in SCORES:
         scores = {group: [(m[measure], run) for run in group.runs if measure in (m := summary_metrics(run))]
                   for group in groups}  # fmt: skip
-        found = [_Ranked(group, several) for group, several in scores.items() if several]
-        if found:
-            return measure, sorted(found, key=lambda one: one.mean if lowest else -one.mean)
+        ranked = [_Ranked(group, several) for group, several in scores.items() if several]
+        if ranked:
+            return measure, sorted(ranked, key=lambda one: one.mean if lowest else -one.mean)
     return "", []
 
 
@@ -127,11 +127,11 @@ def _standing(measure: str, ranked: Sequence[_Ranked], compared: Sequence[Compar
 
 def _verdict(first: Group, second: Group, compared: Sequence[Comparison]) -> str:
     """What the comparison at the end of the runs says of the second, where it agrees on the first."""
-    for one in compared:
-        names = [{key: row[key] for key in list(row)[: list(row).index("runs")]} for row in one.rows]
+    for comparison in compared:
+        names = [{key: row[key] for key in list(row)[: list(row).index("runs")]} for row in comparison.rows]
         own, other = ({key: format_value(value) for key, value in group.values.items()} for group in (first, second))
-        if one.scores.at == "end" and names and names[0] == own and other in names:
-            return f": {one.rows[names.index(other)][VERDICT]}"
+        if comparison.scores.at == "end" and names and names[0] == own and other in names:
+            return f": {comparison.rows[names.index(other)][VERDICT]}"
     return ""
 
 

@@ -123,8 +123,8 @@ def _fanova(columns: Mapping[str, Sequence[Any]], fitness: Sequence[float]) -> d
             for i, value in enumerate(fitness)
         ]
     )
-    found = FanovaImportanceEvaluator(n_trees=TREES, seed=0).evaluate(study)
-    return {key: float(share) for key, share in found.items()}
+    importances = FanovaImportanceEvaluator(n_trees=TREES, seed=0).evaluate(study)
+    return {key: float(share) for key, share in importances.items()}
 
 
 def _correlation(column: Sequence[Any], fitness: Sequence[float]) -> float | None:

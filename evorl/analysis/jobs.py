@@ -143,9 +143,9 @@ def _time_since(now: Floats, began: Floats) -> Floats:
 def read_job_log(run: RunRecord) -> JobLog | None:
     """Read the jobs of a run; None if there are none. An incomplete last line is ignored."""
     decoder = msgspec.json.Decoder(LoggedJob)
-    found = [_decode(decoder, text) for text in further_lines(run.directory, "jobs.jsonl")]
-    jobs = [job for job in found if job is not None]
-    return JobLog(run=run, jobs=jobs, damaged=len(found) - len(jobs)) if jobs else None
+    lines = [_decode(decoder, text) for text in further_lines(run.directory, "jobs.jsonl")]
+    jobs = [job for job in lines if job is not None]
+    return JobLog(run=run, jobs=jobs, damaged=len(lines) - len(jobs)) if jobs else None
 
 
 def _decode(decoder: msgspec.json.Decoder[LoggedJob], text: bytes) -> LoggedJob | None:

@@ -78,9 +78,9 @@ def _members(log: PopulationLog, parents: Mapping[int, int | None]) -> Lineage:
     """
     line: dict[int, int] = {}
     for row, parent in parents.items():
-        one = log.individuals[row]
-        before = parent if one.role == GOES_ON and parent is not None else one.id - log.size
-        line[row] = one.id if one.id < log.size else line.get(before, 0)
+        individual = log.individuals[row]
+        before = parent if individual.role == GOES_ON and parent is not None else individual.id - log.size
+        line[row] = individual.id if individual.id < log.size else line.get(before, 0)
     lifespans = [Lifespan(row, line[row], _began(log, row), float(log.steps[row]), parents[row]) for row in parents]
     return Lineage(lifespans, True, log.size)
 

@@ -145,7 +145,7 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
 
     Runs that cannot be read for a moment leave the page as it is; the reason is printed, once.
     """
-    rest, told = EVERY_S, ""
+    rest, shown = EVERY_S, ""
     while True:
         time.sleep(rest)
         began = time.perf_counter()
@@ -156,21 +156,21 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
             seen = newest
             server.show(compose())
         except (BadRequest, OSError) as error:
-            if str(error) != told:
+            if str(error) != shown:
                 say(f"evorl: {error}", sys.stderr)
-            told = str(error)
+            shown = str(error)
         rest = max(EVERY_S, SHARE * (time.perf_counter() - began))
 
 
 def state_of(directories: Sequence[Path]) -> list[object]:
     """What changes when a run or a sweep in one of these directories goes on, or ends."""
-    found: list[object] = []
+    messages: list[object] = []
     for directory in directories:
         for name in WRITTEN:
             try:
                 facts = (directory / name).stat()
             except OSError:
                 continue
-            found.append((str(directory), name, facts.st_size, facts.st_mtime_ns))
-        found.append(is_locked(directory))
-    return found
+            messages.append((str(directory), name, facts.st_size, facts.st_mtime_ns))
+        messages.append(is_locked(directory))
+    return messages

@@ -46,8 +46,8 @@ class Descriptor(NamedTuple):
 def descriptors(log: PopulationLog) -> list[Descriptor]:
     """Return the axes of the grid; empty if the run is not MAP-Elites."""
     config = log.run.config
-    found = {key.removeprefix(CONFIG_PREFIX): value for key, value in config.items() if key.startswith(CONFIG_PREFIX)}
-    return [Descriptor(name, float(a), float(b), int(n)) for name, (a, b, n) in found.items()]
+    values = {key.removeprefix(CONFIG_PREFIX): value for key, value in config.items() if key.startswith(CONFIG_PREFIX)}
+    return [Descriptor(name, float(a), float(b), int(n)) for name, (a, b, n) in values.items()]
 
 
 def elites(log: PopulationLog, axes: list[Descriptor]) -> Floats:

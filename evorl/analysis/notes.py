@@ -45,19 +45,19 @@ def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
     ``choices``: the chosen file of each config group of every run; those of one algorithm with and without its file are
     compared on purpose.
     """
-    told = []
-    known = [one for one in choices if {"mdp", "rl"} <= {*one}]
-    for world in dict.fromkeys(one["mdp"] for one in known):
-        files = {one["rl"]: one["tuned"] for one in known if one["mdp"] == world and "tuned" in one}
-        plain = list(dict.fromkeys(one["rl"] for one in known if one["mdp"] == world and one["rl"] not in files))
+    notes = []
+    known = [choice for choice in choices if {"mdp", "rl"} <= {*choice}]
+    for world in dict.fromkeys(pair["mdp"] for pair in known):
+        files = {pair["rl"]: pair["tuned"] for pair in known if pair["mdp"] == world and "tuned" in pair}
+        plain = list(dict.fromkeys(pair["rl"] for pair in known if pair["mdp"] == world and pair["rl"] not in files))
         if files and plain:
             tuned = ", ".join(f"{name} (tuned={file})" for name, file in files.items())
             have = "has" if len(files) == 1 else "have"
-            told.append(
+            notes.append(
                 f"Of {world}, {tuned} {have} tuned settings and {', '.join(plain)} only defaults, which may make the "
                 "difference: with ~tuned all have their defaults."
             )
-    return told
+    return notes
 
 
 def _repeated_seeds(group: Group) -> str:
@@ -77,7 +77,9 @@ def _unlike(groups: Sequence[Group]) -> str:
     return ", ".join(
         key
         for key in keys
-        if key.startswith("budget.") and key not in groups[0].values and len({_values(one, key) for one in groups}) > 1
+        if key.startswith("budget.")
+        and key not in groups[0].values
+        and len({_values(member, key) for member in groups}) > 1
     )
 
 

@@ -105,15 +105,15 @@ def _decode(decoder: msgspec.json.Decoder[LoggedOpponent], text: bytes) -> Logge
 
 def opponent_logs(groups: Sequence[Group]) -> dict[str, OpponentLog]:
     """Return the opponents of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
-    found: dict[str, OpponentLog] = {}
+    logs: dict[str, OpponentLog] = {}
     for group in groups[:MAX_GROUPS]:
         runs = sorted(group.runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf))
         log = next(filter(None, map(read_opponent_log, runs)), None)
         if log is not None:
             which = f" ({log.run.directory.name})" if len(group.runs) > 1 else ""
             title = f"{TITLE}: {group.label}" if len(groups) > 1 else TITLE
-            found[title + which] = log
-    return found
+            logs[title + which] = log
+    return logs
 
 
 def opponent_rows(log: OpponentLog) -> list[Row]:

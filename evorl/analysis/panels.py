@@ -77,10 +77,10 @@ def make_panel(
     unit of time; None takes the one that suits the length of the runs.
     """
     series = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups]
-    span = max(float(one.seconds.max()) for several in series for one in several)
+    span = max(float(curve.seconds.max()) for several in series for curve in several)
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
     scale = scale if unit_s is None else unit_s
-    raw = [[_points(one, axis, scale) for one in several] for several in series]
+    raw = [[_points(curve, axis, scale) for curve in several] for several in series]
     only_run = len(groups) == 1 and len(groups[0].runs) == 1
     curves = [
         Curve(label="" if only_run else f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))

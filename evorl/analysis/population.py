@@ -68,8 +68,8 @@ class PopulationLog:
     @cached_property
     def fitness(self) -> Floats:
         """Values `[N]` of `ranked_by`; NaN for failed individuals."""
-        found = [line.objectives.get(self.ranked_by, line.results.get(self.ranked_by)) for line in self.individuals]
-        return np.array([math.nan if value is None else value for value in found], np.float64)
+        scores = [line.objectives.get(self.ranked_by, line.results.get(self.ranked_by)) for line in self.individuals]
+        return np.array([math.nan if value is None else value for value in scores], np.float64)
 
     @cached_property
     def ranked_by(self) -> str:
@@ -181,15 +181,15 @@ def _decode(decoder: msgspec.json.Decoder[LoggedIndividual], text: bytes) -> Log
 
 def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
     """Return the population log of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
-    found: dict[str, PopulationLog] = {}
+    logs: dict[str, PopulationLog] = {}
     for group in groups:
         runs = [run for run in group.runs if run_directory.exists(run.directory, "population.jsonl")]
         sign = 1.0 if seeks_lowest(runs) else -1.0
         for run in sorted(runs, key=lambda run: sign * summary_metrics(run).get("fitness", sign * math.inf))[:1]:
-            if len(found) < MAX_GROUPS and (population := read_population_log(run)):
+            if len(logs) < MAX_GROUPS and (population := read_population_log(run)):
                 which = f" ({Path(run.directory).name})" if len(group.runs) > 1 else ""
-                found[(group.label if len(groups) > 1 else "Population") + which] = population
-    return found
+                logs[(group.label if len(groups) > 1 else "Population") + which] = population
+    return logs
 
 
 def individual_rows(log: PopulationLog) -> list[Row]:

@@ -50,11 +50,11 @@ def population_figures(log: PopulationLog) -> Iterator[tuple[str, str, Figure]]:
             yield "keys", f"{log.ranked_by} of every job by each searched key", keys_figure(log)
         if log.genes:
             yield "genes", f"genes by environment steps, coloured by {log.ranked_by}", _genes_figure(log)
-        if (found := find_lineage(log)) is not None:
+        if (lineage := find_lineage(log)) is not None:
             yield (
                 "family",
                 f"lineage by environment steps, coloured by {log.ranked_by}",
-                _lineage_figure(log, found),
+                _lineage_figure(log, lineage),
             )
 
 
@@ -208,10 +208,10 @@ def _numbers(values: Sequence[Any]) -> tuple[Floats, list[str]]:
 
 def _best_descent(log: PopulationLog) -> list[int]:
     """Return the rows of the best individual and its first parents, oldest first."""
-    found = find_lineage(log)
-    if found is None or not np.isfinite(log.fitness).any():
+    lineage = find_lineage(log)
+    if lineage is None or not np.isfinite(log.fitness).any():
         return []
-    return [life.row for life in reversed(found.descent(int(np.nanargmax(log.fitness))))]
+    return [life.row for life in reversed(lineage.descent(int(np.nanargmax(log.fitness))))]
 
 
 def _fitness_scale(log: PopulationLog) -> Normalize:
@@ -224,26 +224,26 @@ def _fitness_scale(log: PopulationLog) -> Normalize:
 # ------------------------------------------------------------------ lineage
 
 
-def _lineage_figure(log: PopulationLog, found: Lineage) -> Figure:
+def _lineage_figure(log: PopulationLog, lineage: Lineage) -> Figure:
     """Draw lines coloured by fitness; the descent of the best individual is highlighted by a wide line."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, min(max(2.2, 0.9 + (0.22 if found.members else 0.07) * found.lines), 12.0)))
+    figure = Figure(figsize=(9.6, min(max(2.2, 0.9 + (0.22 if lineage.members else 0.07) * lineage.lines), 12.0)))
     axes = figure.subplots(gridspec_kw={"left": 0.06, "right": 0.95})
-    scale, at = _fitness_scale(log), {life.row: life for life in found.lifespans}
-    best = found.descent(int(np.nanargmax(log.fitness))) if np.isfinite(log.fitness).any() else []
-    many = len(found.lifespans) > RASTER_ABOVE
-    halo = LineCollection([_path(life, at, found) for life in best], color=COLOURS[4], linewidths=5, alpha=0.45)
+    scale, at = _fitness_scale(log), {life.row: life for life in lineage.lifespans}
+    best = lineage.descent(int(np.nanargmax(log.fitness))) if np.isfinite(log.fitness).any() else []
+    many = len(lineage.lifespans) > RASTER_ABOVE
+    halo = LineCollection([_path(life, at, lineage) for life in best], color=COLOURS[4], linewidths=5, alpha=0.45)
     axes.add_collection(halo)
-    order = sorted(found.lifespans, key=lambda life: np.nan_to_num(log.fitness[life.row], nan=-np.inf))
-    lines = LineCollection([_path(life, at, found) for life in order], cmap=shades(), norm=scale, rasterized=many)
-    lines.set(array=[log.fitness[life.row] for life in order], linewidths=1.8 if found.members else 1.0, zorder=2)
+    order = sorted(lineage.lifespans, key=lambda life: np.nan_to_num(log.fitness[life.row], nan=-np.inf))
+    lines = LineCollection([_path(life, at, lineage) for life in order], cmap=shades(), norm=scale, rasterized=many)
+    lines.set(array=[log.fitness[life.row] for life in order], linewidths=1.8 if lineage.members else 1.0, zorder=2)
     axes.add_collection(lines)
-    if found.members:
-        _draw_events(axes, log, found)
-    axes.set(xlim=(0, log.steps[-1] * 1.01), ylim=(found.lines - 0.4, -0.6), title=_lineage_title(found))
-    axes.set_yticks(range(found.lines) if found.members and found.lines <= 40 else [])
+    if lineage.members:
+        _draw_events(axes, log, lineage)
+    axes.set(xlim=(0, log.steps[-1] * 1.01), ylim=(lineage.lines - 0.4, -0.6), title=_lineage_title(lineage))
+    axes.set_yticks(range(lineage.lines) if lineage.members and lineage.lines <= 40 else [])
     axes.grid(False)
     readable_axis(axes.xaxis, 8)
     axes.set_xlabel(STEPS)
@@ -251,32 +251,32 @@ def _lineage_figure(log: PopulationLog, found: Lineage) -> Figure:
     return figure
 
 
-def _lineage_title(found: Lineage) -> str:
-    if found.members:
+def _lineage_title(lineage: Lineage) -> str:
+    if lineage.members:
         return "Lineage of the members (arrows: copied weights)"
     return "Lineage of the newest individuals (first parents)"
 
 
-def _path(life: Lifespan, at: Mapping[int, Lifespan], found: Lineage) -> list[tuple[float, float]]:
+def _path(life: Lifespan, at: Mapping[int, Lifespan], lineage: Lineage) -> list[tuple[float, float]]:
     """Return the path from start to end, preceded by a vertical segment from the parent's line if it differs."""
     parent = None if life.parent is None else at.get(life.parent)
-    start = [] if parent is None or found.members else [(life.began, parent.line)]
+    start = [] if parent is None or lineage.members else [(life.began, parent.line)]
     return [*start, (life.began, life.line), (life.ended, life.line)]
 
 
-def _draw_events(axes: Axes, log: PopulationLog, found: Lineage) -> None:
+def _draw_events(axes: Axes, log: PopulationLog, lineage: Lineage) -> None:
     """Draw an arrow for each copy of weights, a dot for each end and a cross for each failure."""
     from matplotlib.patches import FancyArrowPatch
 
-    at = {life.row: life for life in found.lifespans}
-    for life in found.lifespans:
+    at = {life.row: life for life in lineage.lifespans}
+    for life in lineage.lifespans:
         parent = None if life.parent is None else at.get(life.parent)
         if parent is not None and parent.line != life.line:
             axes.add_patch(FancyArrowPatch(
                 (parent.ended, parent.line), (life.began, life.line), arrowstyle="-|>", mutation_scale=7, color=INK,
                 linewidth=0.8, alpha=0.75, shrinkA=0, shrinkB=1, connectionstyle="arc3,rad=0.12", zorder=4,
             ))  # fmt: skip
-    ends = np.array([[life.ended, life.line] for life in found.lifespans])
-    failed = np.array([not np.isfinite(log.fitness[life.row]) for life in found.lifespans])
+    ends = np.array([[life.ended, life.line] for life in lineage.lifespans])
+    failed = np.array([not np.isfinite(log.fitness[life.row]) for life in lineage.lifespans])
     axes.plot(*ends[~failed].T, "o", color=PAPER, markeredgecolor=INK, markeredgewidth=0.7, markersize=3, zorder=5)
     axes.plot(*ends[failed].T, "x", color=INK, markersize=5, zorder=5)

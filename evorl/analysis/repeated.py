@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 
     def within(self, margin: float) -> bool:
         """Whether the sets are equivalent: no score can be further apart than the margin."""
-        return all(-margin <= one.low and one.high <= margin for one in self.by_score)
+        return all(-margin <= estimate.low and estimate.high <= margin for estimate in self.by_score)
 
 
 def difference(first: Floats, second: Floats) -> Difference:
@@ -62,11 +62,11 @@ def difference(first: Floats, second: Floats) -> Difference:
         apart = np.abs(scaled[ones].mean(axis=axis - 1) - scaled[others].mean(axis=axis - 1)).max(axis=-1)
         return apart.round(12)  # equal ones differ in their last bits
 
-    found = scipy.stats.permutation_test(
+    test = scipy.stats.permutation_test(
         (np.arange(len(first)), np.arange(len(first), len(scores))), statistic, permutation_type="independent",
         vectorized=True, n_resamples=RESAMPLES, alternative="greater", axis=-1, rng=seeds.generator("permutation"),
     )  # fmt: skip
-    return Difference(float(found.pvalue), tuple(map(_gain, first.T, second.T)))
+    return Difference(float(test.pvalue), tuple(map(_gain, first.T, second.T)))
 
 
 def _gain(old: Floats, new: Floats) -> Estimate:

@@ -22,7 +22,7 @@ Pictures = Sequence[tuple[str, str, Figure]]
 
 def shading(panels: Sequence[Panel]) -> str:
     """What the shading of these panels is, for the end of a subtitle; empty if there is none."""
-    shaded = any(one.interval(curve) is not None for one in panels for curve in one.curves)
+    shaded = any(panel.interval(curve) is not None for panel in panels for curve in panel.curves)
     return " · shaded: 95 % interval of the mean over runs (Student's t)" if shaded else ""
 
 
@@ -56,7 +56,7 @@ def metrics_pictures(content: Content) -> dict[str, dict[str, bytes]]:
     return {
         f"{part.stem}metrics": render(
             metrics_figure(part.others),
-            describe(part.runs, part.name) + shading([one for panels in part.others.values() for one in panels]),
+            describe(part.runs, part.name) + shading([panel for panels in part.others.values() for panel in panels]),
         )
         for part in content.worlds
         if part.others

@@ -36,9 +36,9 @@ def table_files(content: Content) -> dict[str, bytes]:
         "groups": [{"world": part.name} | row for part in parts for row in group_rows(part.groups)],
         "runs": [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.pending)],
         "comparison": [
-            {"world": one.world, "at": one.scores.at, "limit": _limits(one)} | row
-            for one in content.comparisons
-            for row in one.rows
+            {"world": comparison.world, "at": comparison.scores.at, "limit": _limits(comparison)} | row
+            for comparison in content.comparisons
+            for row in comparison.rows
         ],
         "population": [
             {"run": str(log.run.directory)} | row
@@ -115,12 +115,12 @@ def population_title(title: str, log: PopulationLog) -> str:
 
 
 def _comparisons(compared: Sequence[Comparison]) -> dict[str, Text]:
-    return {one.title: comparison_text(one.rows) for one in compared}
+    return {comparison.title: comparison_text(comparison.rows) for comparison in compared}
 
 
-def _limits(one: Comparison) -> float | None:
+def _limits(comparison: Comparison) -> float | None:
     """The steps or seconds of a comparison on one world."""
-    return next(iter(one.scores.limits.values()), None) if len(one.scores.worlds) == 1 else None
+    return next(iter(comparison.scores.limits.values()), None) if len(comparison.scores.worlds) == 1 else None
 
 
 def _markdown(content: Content) -> str:
@@ -140,11 +140,11 @@ def _markdown(content: Content) -> str:
 def _latex(content: Content) -> dict[str, bytes]:
     """A file for each table of ``table.md``."""
     files: dict[str, tuple[str, Text]] = {
-        f"all_worlds.{SHORT[one.scores.at]}": (one.title, comparison_text(one.rows)) for one in content.joint
+        f"all_worlds.{SHORT[joint.scores.at]}": (joint.title, comparison_text(joint.rows)) for joint in content.joint
     }
     for part in content.worlds:
         short = {GROUPS: "groups", RUNS: "runs", IMPORTANCE: "importance"}
-        short |= {one.title: SHORT[one.scores.at] for one in part.comparisons}
+        short |= {comparison.title: SHORT[comparison.scores.at] for comparison in part.comparisons}
         for title, rows in world_tables(part).items():
             files[part.stem + short[title]] = (f"{part.name}: {title}", rows)
         for number, (title, rows) in enumerate(population_tables(part).items()):

@@ -53,8 +53,8 @@ def claim_and_measured(result: Content) -> str:
     lines = [f"**{result['of']}**", ""] if result["of"] else []
     lines += [f"**Claim**{source}: {result['claim']}", "", f"**Measured**{profile}:", ""]
     lines += markdown_rows(result["header"], result["rows"])
-    for one in result["also"]:
-        lines += ["", *markdown_rows(one["header"], one["rows"])]
+    for table in result["also"]:
+        lines += ["", *markdown_rows(table["header"], table["rows"])]
     if result["gates"]:
         lines += [
             "",

@@ -85,11 +85,11 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
 
     Raises `BadRequest` if there is none.
     """
-    found = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
-    if not found:
+    directories = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
+    if not directories:
         names = ", ".join(map(str, places))
         raise BadRequest(f"no run in {names or 'no directory'}: a run holds .hydra/config.yaml and records")
-    return list(found.values())
+    return list(directories.values())
 
 
 def read_run(directory: Path) -> RunRecord:
@@ -208,12 +208,12 @@ def _read_lines(directory: Path) -> tuple[list[dict[str, Any]], int]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        found = run_directory.parse_json(line)
+        row = run_directory.parse_json(line)
     except ValueError:
         return None
-    stamped = isinstance(found, dict) and is_number(found.get("step")) and is_number(found.get("time"))
-    sound = stamped and 0 <= found["step"] <= MOST_STEPS and all(len(name) <= LONGEST_NAME for name in found)
-    return found if sound else None
+    stamped = isinstance(row, dict) and is_number(row.get("step")) and is_number(row.get("time"))
+    sound = stamped and 0 <= row["step"] <= MOST_STEPS and all(len(name) <= LONGEST_NAME for name in row)
+    return row if sound else None
 
 
 def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
@@ -261,10 +261,10 @@ def further_lines(directory: Path, name: str) -> Iterator[bytes]:
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:
     """Return the JSON object in a file of a directory; None if it cannot be read."""
     try:
-        found = run_directory.read_json(directory, name)
+        content = run_directory.read_json(directory, name)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def home_of(directory: Path) -> str | None:
@@ -282,14 +282,14 @@ def _home(hydra: Mapping[str, Any]) -> str | None:
 
 def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
     try:
-        found = run_directory.read_yaml(directory, name)
+        content = run_directory.read_yaml(directory, name)
     except BadRequest:
         raise
     except (OSError, ValueError) as error:
         raise BadRequest(f"cannot read {directory / name}: {str(error).splitlines()[0]}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadRequest(f"cannot read {directory / name}: not a mapping of keys")
-    return found
+    return content
 
 
 def _read_config(directory: Path) -> dict[str, Any]:

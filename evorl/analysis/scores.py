@@ -77,7 +77,7 @@ def world_scores(world: str, groups: Sequence[Group], targets: Targets) -> Itera
         if any(values):
             yield Scores(
                 at=at, limits={} if limit is None else {world: limit}, scales={} if known is None else {world: known},
-                groups=[group.values for group in groups], values=[[one] for one in values],
+                groups=[group.values for group in groups], values=[[value] for value in values],
                 lacking=[[one] for one in lacking], worlds=[world],
                 lowest=seeks_lowest(run for group in groups for run in group.runs),
             )  # fmt: skip
@@ -92,25 +92,25 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
         return
     by_world = regroup(members)
     everyone = {world: [run for group in groups for run in group.runs] for world, groups in members.items()}
-    given = {world: scale(world, runs, targets) for world, runs in everyone.items()}
-    scales = {world: one for world, one in given.items() if one is not None}
+    ranges = {world: scale(world, runs, targets) for world, runs in everyone.items()}
+    scales = {world: ends for world, ends in ranges.items() if ends is not None}
     basis = BY_TARGET if targets is not None else BY_HUMAN
     if len(scales) < len(members):
         scales, basis = {world: _range(runs) for world, runs in everyone.items()}, BY_RANGE
     named = {repr(group.values): group.values for groups in by_world.values() for group in groups}
     for at in get_args(At):
         limits: dict[str, float] = {}
-        found: dict[str, dict[str, list[float]]] = {}
+        values: dict[str, dict[str, list[float]]] = {}
         without: dict[str, dict[str, int]] = {}
         for world, groups in by_world.items():
             limit, taken, lacking = _taken(groups, at)
             limits |= {} if limit is None else {world: limit}
-            on = [_on_scale(one, scales[world]) for one in taken]
+            on = [_on_scale(group_values, scales[world]) for group_values in taken]
             names = [repr(group.values) for group in groups]
-            found[world], without[world] = dict(zip(names, on, strict=True)), dict(zip(names, lacking, strict=True))
+            values[world], without[world] = dict(zip(names, on, strict=True)), dict(zip(names, lacking, strict=True))
         yield Scores(
             at=at, limits=limits, scales=scales, groups=list(named.values()), worlds=list(members), basis=basis,
-            values=[[found[world].get(name, []) for world in members] for name in named],
+            values=[[values[world].get(name, []) for world in members] for name in named],
             lacking=[[without[world].get(name, 0) for world in members] for name in named],
             lowest=seeks_lowest(run for runs in everyone.values() for run in runs),
         )  # fmt: skip
@@ -118,17 +118,17 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
 
 def scale(world: str, runs: Sequence[RunRecord], targets: Targets) -> Scale | None:
     """Return the scale of a world: the given one, or random play and a human tester of an Atari game, or None."""
-    given = targets.get(world) if isinstance(targets, Mapping) else targets
-    if given is not None:
-        return Scale(*given) if isinstance(given, tuple | list) else Scale(0.0, float(given))
+    target = targets.get(world) if isinstance(targets, Mapping) else targets
+    if target is not None:
+        return Scale(*target) if isinstance(target, tuple | list) else Scale(0.0, float(target))
     game = next((run.config.get("mdp.game") for run in runs), None)
     return Scale(*RANDOM_AND_HUMAN[game]) if game in RANDOM_AND_HUMAN else None
 
 
 def check_targets(targets: Targets, worlds: Sequence[str]) -> None:
     """Raise `BadRequest` for a world that no run has, and for a scale without extent."""
-    given = targets if isinstance(targets, Mapping) else dict.fromkeys(worlds, targets)
-    for world, target in given.items():
+    scale_of = targets if isinstance(targets, Mapping) else dict.fromkeys(worlds, targets)
+    for world, target in scale_of.items():
         if world not in worlds:
             raise BadRequest(f"no run of this world{nearest(world, worlds)}; worlds: {', '.join(worlds)}", key="target")
         low, high = target if isinstance(target, tuple | list) else (0.0, target)
@@ -161,9 +161,9 @@ def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[flo
         return None, [[] for _ in groups], [0] * len(groups)
     else:
         curves = [[run.series.get(metric) for run in group.runs] for group in groups]
-        known = [one for several in curves for one in several if one]
-        limit = min(float((one.steps if at == "steps" else one.seconds).max()) for one in known)
-        taken = [[None if one is None else last_value(one, at, limit) for one in several] for several in curves]
+        known = [curve for several in curves for curve in several if curve]
+        limit = min(float((curve.steps if at == "steps" else curve.seconds).max()) for curve in known)
+        taken = [[None if curve is None else last_value(curve, at, limit) for curve in several] for several in curves]
     scores = [[value for value in several if value is not None] for several in taken]
     return limit, scores, [several.count(None) for several in taken]
 
@@ -177,7 +177,7 @@ def last_value(series: Series, at: At, limit: float) -> float | None:
 
 
 def _range(runs: Sequence[RunRecord]) -> Scale:
-    known = [one for one in (summary_metrics(run).get("fitness") for run in runs) if one is not None] or [0.0]
+    known = [value for value in (summary_metrics(run).get("fitness") for run in runs) if value is not None] or [0.0]
     return Scale(min(known), max(known))
 
 

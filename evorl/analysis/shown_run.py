@@ -51,12 +51,12 @@ def shown_run(run: RunRecord, name: str, keys: Sequence[str] = ()) -> ShownRun:
 
 def newest_film(directory: Path) -> Path | None:
     """The film of the newest step in ``videos/``, that of the best episode first; None without films."""
-    found = []
+    shown = []
     with suppress(OSError):
         for entry in run_directory.entries(directory, FOLDER):
             if (parts := _NAME.fullmatch(entry.name)) and entry.kind == "file":
-                found.append((int(parts[1]), parts[3] == "-best", entry.name))
-    return directory / FOLDER / max(found)[2] if found else None
+                shown.append((int(parts[1]), parts[3] == "-best", entry.name))
+    return directory / FOLDER / max(shown)[2] if shown else None
 
 
 def _read(path: Path) -> tuple[str, bytes] | None:

@@ -30,9 +30,11 @@ def single_values(panels: Sequence[Panel], labels: Sequence[str]) -> list[dict[s
 
 
 def _column(panel: Panel) -> Mapping[int, str]:
-    found = {}
+    constant = {}
     for curve in panel.curves:
         values = [float(y[0]) for _, y in curve.raw]
         mean = float(np.mean(values))
-        found[curve.rank] = format_with_interval(mean, half_width(values)) if len(values) > 1 else format_number(mean)
-    return found
+        constant[curve.rank] = (
+            format_with_interval(mean, half_width(values)) if len(values) > 1 else format_number(mean)
+        )
+    return constant

@@ -67,8 +67,8 @@ class SweepFitness:
 
 def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
     """Return the fitness of the groups; None with fewer than three groups or two keys."""
-    found = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
-    known = [(group, values) for group, values in found if values]
+    scored = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
+    known = [(group, values) for group, values in scored if values]
     keys = list(groups[0].values)[:MAX_SCALES]
     if len(keys) < 2 or len(known) < 3:
         return None

@@ -29,7 +29,7 @@ BEST_FILE = "best.json"
 
 def is_sweep(directory: Path) -> bool:
     """Return whether a directory holds a sweep, or the files of a sweep that was killed before its first job."""
-    names = {one.name for one in run_directory.entries(directory)}
+    names = {entry.name for entry in run_directory.entries(directory)}
     return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
@@ -41,12 +41,12 @@ def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
 
 def read_index(directory: Path) -> dict[str, list[str]]:
     """Return the overrides of each job, by directory below that of the sweep; empty without an index."""
-    found = (read_json(directory, INDEX_FILE) or {}).get("jobs")
-    if not isinstance(found, dict):
+    jobs = (read_json(directory, INDEX_FILE) or {}).get("jobs")
+    if not isinstance(jobs, dict):
         return {}
     return {
         name: [str(word) for word in words]
-        for name, words in found.items()
+        for name, words in jobs.items()
         if all(map(run_directory.is_name, name.split("/"))) and isinstance(words, list)
     }
 
@@ -72,8 +72,8 @@ def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
 
 def searches(places: Iterable[Path]) -> list[Path]:
     """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
-    found = [one for one in _sweeps_below(places) if run_directory.exists(one, SEARCH_FILE)]
-    return list({one.resolve(): one for one in found}.values())
+    found = [place for place in _sweeps_below(places) if run_directory.exists(place, SEARCH_FILE)]
+    return list({sweep.resolve(): sweep for sweep in found}.values())
 
 
 class _Heldout(msgspec.Struct):
@@ -132,8 +132,8 @@ def _weight_of_fitness(directory: Path) -> float:
     objectives = evolver.get("objectives") if isinstance(evolver, dict) else None
     first = objectives[0] if isinstance(objectives, list) and objectives else "fitness"
     weights = first if isinstance(first, dict) else {first: 1.0}
-    found = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))
-    return -found if sought.get("direction") == "minimize" else found
+    weight = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))
+    return -weight if sought.get("direction") == "minimize" else weight
 
 
 def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
@@ -147,11 +147,11 @@ def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
 def _pending_in_sweep(directory: Path) -> Iterator[PendingJob]:
     jobs = {name: dict(_split_override(word) for word in words) for name, words in read_index(directory).items()}
     keys = {key for words in jobs.values() for key in words}
-    told = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
+    varied = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
     for name, words in jobs.items():
         place = directory / name
         if not run_directory.exists(directory, f"{name}/.hydra/config.yaml"):
-            shown = {key: value for key, value in words.items() if key in told}
+            shown = {key: value for key, value in words.items() if key in varied}
             yield PendingJob(directory=place, words=shown, reason=failure_reason(place))
 
 
@@ -162,13 +162,13 @@ def _split_override(word: str) -> tuple[str, str]:
 
 def started_jobs(directory: Path) -> list[str]:
     """Return the jobs of a search that have started. One that could write nothing left the folder that Hydra made."""
-    found = []
+    pending = []
     for root, folders, files in os.walk(directory):
         begun = ".hydra" in folders or not {failure.FILE_NAME, "provenance.json"}.isdisjoint(files)
         if root != str(directory) and (begun or not [*folders, *(name for name in files if name[0] != ".")]):
-            found.append(os.path.relpath(root, directory))
+            pending.append(os.path.relpath(root, directory))
             folders.clear()
-    return sorted(found)
+    return sorted(pending)
 
 
 def failure_reason(directory: Path) -> str | None:

@@ -40,14 +40,14 @@ def summary_metrics(run: RunRecord) -> dict[str, float]:
     evaluated = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
     evaluated |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
     own = evaluated.pop("eval/fitness_mean", evaluated.get("eval/return_mean"))  # as evorl.rl.evaluation.fitness
-    found = evaluated | {
+    columns = evaluated | {
         "steps": run.steps,
         "seconds": run.seconds,
         "steps_per_second": run.steps / run.seconds if run.seconds else math.nan,
         "train/return": run.last("train/return"),
         "fitness": (run.result or {}).get("fitness", own),
     }
-    return {key: float(value) for key, value in found.items() if is_number(value)}
+    return {key: float(value) for key, value in columns.items() if is_number(value)}
 
 
 def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> list[Row]:

@@ -34,7 +34,7 @@ def print_tables(
     _, names = short_names([*runs, *pending])
     for world, several in members.items():
         every = group_runs(several, by)
-        groups = [replace(one, values=dict(islice(one.values.items(), len(by) or MAX_KEYS))) for one in every]
+        groups = [replace(group, values=dict(islice(group.values.items(), len(by) or MAX_KEYS))) for group in every]
         left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
             print_table(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
@@ -49,14 +49,14 @@ def print_table(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, k
     if interactive(stream):
         _draw(title, shown, stream)
     else:
-        print("\n".join([title, *_lines(shown)]), file=stream)
+        print("\n".join([title, *text_lines(shown)]), file=stream)
     more = [f"... and {left} more"] if left > 0 else []
     keys = f"{keys_left} more key{'s' * (keys_left != 1)}"
     more += [f"... and {keys}, by which the runs differ: table.md and the page have all"] if keys_left else []
     print("".join(f"{line}\n" for line in more), file=stream)
 
 
-def _lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def text_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
     right = numeric_columns(rows)
     columns = [[key, *(row[key] for row in rows)] for key in rows[0]]
     wide = [max(map(len, column)) for column in columns]

@@ -44,7 +44,7 @@ def document(
         metrics=tuple(sorted({name for run in runs for name in run.series})),
         after=(
             *after,
-            *(Part(title=f"How it was measured: {one['title']}", text=how_measured(one)) for _, one in tables),
+            *(Part(title=f"How it was measured: {result['title']}", text=how_measured(result)) for _, result in tables),
         ),
         pictures=pictures | films,
     )

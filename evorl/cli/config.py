@@ -163,8 +163,8 @@ def files_of_words(words: Sequence[str]) -> list[str]:
     """Return the config files that the command line ``evorl.run WORD...`` composes, from conf/ and without suffix."""
     with opened() as hydra:
         compose(hydra, words)  # raises `BadRequest` if they are refused
-        found = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
-        return [one.config_path for one in found if one.config_path is not None]
+        defaults = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
+        return [default.config_path for default in defaults if default.config_path is not None]
 
 
 def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
@@ -179,7 +179,7 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
 def uses_tuned(config: DictConfig) -> bool:
     """Return whether a composed config includes a file of tuned settings; Hydra records the choice in any case."""
     name = config.hydra.runtime.choices.get(TUNED)
-    paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    paths = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
 
 
@@ -204,7 +204,7 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
     except run_directory.Unsafe as error:
         raise error.under(key) from None
     except (FileNotFoundError, NotADirectoryError):
-        inside = sorted(directory.glob("*/.hydra"), key=lambda one: one.stat().st_mtime)
+        inside = sorted(directory.glob("*/.hydra"), key=lambda folder: folder.stat().st_mtime)
         hint = f"; did you mean {inside[-1].parent}?" if inside else ""
         raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml){hint}", key) from None
     except (OSError, ValueError) as error:
@@ -256,15 +256,15 @@ def _keys(kind: type) -> list[str]:
 
 def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] | None) -> int:
     """Run a command with its words (None: those of this process) and return its exit code; answer ``--version``."""
-    given = sys.argv[1:] if words is None else words
+    arguments = sys.argv[1:] if words is None else words
 
     def checked() -> None:
-        for word in given:
+        for word in arguments:
             check_name(word)
         check_directory()
-        work(given)
+        work(arguments)
 
-    if "--version" in given:
+    if "--version" in arguments:
         print(__version__)
         return 0
     return exit_code(checked)

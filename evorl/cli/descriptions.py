@@ -22,14 +22,14 @@ Descriptions = dict[str, tuple[str, bool]]
 
 def descriptions(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> Descriptions:
     """Collect the comment of every key from the files that a config is composed of."""
-    homes = [Path(one.path) for one in composed.hydra.runtime.config_sources if one.schema == "file"]
-    found: Descriptions = {}
-    for one in hydra.config_loader.compute_defaults_list(name, [*words], RunMode.MULTIRUN).defaults:
-        path = next((path for home in homes if (path := home / f"{one.config_path}.yaml").is_file()), None)
-        for key, comment, block in _comments(path.read_text(encoding="utf-8"), one.package or "") if path else ():
-            known, was_block = found.get(key, ("", block))
-            found[key] = (known or comment, was_block)
-    return found
+    homes = [Path(source.path) for source in composed.hydra.runtime.config_sources if source.schema == "file"]
+    read: Descriptions = {}
+    for default in hydra.config_loader.compute_defaults_list(name, [*words], RunMode.MULTIRUN).defaults:
+        path = next((path for home in homes if (path := home / f"{default.config_path}.yaml").is_file()), None)
+        for key, comment, block in _comments(path.read_text(encoding="utf-8"), default.package or "") if path else ():
+            known, was_block = read.get(key, ("", block))
+            read[key] = (known or comment, was_block)
+    return read
 
 
 def _comments(text: str, package: str) -> Iterator[tuple[str, str, bool]]:

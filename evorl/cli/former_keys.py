@@ -19,7 +19,7 @@ def present_words(key: str, value: str, has: Callable[[str], bool]) -> str | Non
     ``has`` says whether the run has a key.
     """
     if key == "rl.prioritized" and has("rl.sampling"):
-        names = ("prioritized" if one.strip().lower() == "true" else "uniform" for one in value.split(","))
+        names = ("prioritized" if choice.strip().lower() == "true" else "uniform" for choice in value.split(","))
         return f"rl.sampling={','.join(names)}"
     moved = (re.sub(pattern, new, key) for pattern, new in MOVED.items() if re.fullmatch(pattern, key))
     return next((f"{new}={value}" for new in moved if has(new)), None)

@@ -36,9 +36,19 @@ def files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
     if file is None:
         return
     yield cast(DictConfig, file.config)
-    for one in file.defaults_list or []:
-        if isinstance(one, ConfigDefault) and not one.is_self():
-            yield from files_of(hydra, group, str(one.path))
+    for entry in file.defaults_list or []:
+        if isinstance(entry, ConfigDefault) and not entry.is_self():
+            yield from files_of(hydra, group, str(entry.path))
+
+
+def choice_of_class(hydra: Hydra, group: str, target: str | None) -> str:
+    """Return the choice whose file names this class, the first by name; the class's own name where none does."""
+    if target is None:
+        return "none"
+    for choice in sorted(options(hydra, group)):
+        if next(files_of(hydra, group, choice)).get("_target_") == target:
+            return choice
+    return target.rpartition(".")[2]
 
 
 def comment(hydra: Hydra, group: str, choice: str) -> str:

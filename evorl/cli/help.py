@@ -19,9 +19,9 @@ _WIDTH = 16  # of the column of defaults; a longer default shifts its descriptio
 
 def help_page(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> str:
     """Return the help text for the command line ``words``, whose composed config is ``composed``."""
-    found = [*rows(composed, descriptions(hydra, composed, words, name))]
-    width = max(len(key) for key, _, _ in found)
-    lines = [f"{key:{width}}  {value:{_WIDTH}}  {description}".rstrip() for key, value, description in found]
+    listed = [*rows(composed, descriptions(hydra, composed, words, name))]
+    width = max(len(key) for key, _, _ in listed)
+    lines = [f"{key:{width}}  {value:{_WIDTH}}  {description}".rstrip() for key, value, description in listed]
     groups = "\n".join(line for group in folders(hydra, "") for line in _choices(hydra, group))
     return Template(composed.hydra.help.template).safe_substitute(
         APP_CONFIG_GROUPS=groups, CONFIG="\n".join([*lines, ""])

@@ -17,7 +17,7 @@ KINDS = ("rl", "ec", "mdp", "cluster", "opponents")
 """Groups of which a name may be a choice of another one."""
 
 
-def check_foreign(hydra: Hydra, one: Override, words: Sequence[Override]) -> None:
+def check_foreign(hydra: Hydra, override: Override, words: Sequence[Override]) -> None:
     """Raise `BadRequest` for a key of another suite, with evorl's words. ``words`` are all of the command line."""
     chosen = [str(each.value()) for each in words if each.key_or_group == "rl" and not each.is_sweep_override()]
     algorithm = chosen[-1] if chosen and chosen[-1] in options(hydra, "rl") else "ppo"
@@ -26,8 +26,8 @@ def check_foreign(hydra: Hydra, one: Override, words: Sequence[Override]) -> Non
     def has(key: str) -> bool:
         return not key.startswith("rl.") or ".".join(key.split(".")[:2]) in there
 
-    if said := translate(one.key_or_group, value_of(one), options(hydra, "mdp"), has):
-        raise BadRequest(f"unknown key; in evorl this is {said}", one.key_or_group)
+    if said := translate(override.key_or_group, value_of(override), options(hydra, "mdp"), has):
+        raise BadRequest(f"unknown key; in evorl this is {said}", override.key_or_group)
 
 
 def below(key: str, value: str, has: Callable[[str], bool]) -> str:
@@ -63,6 +63,6 @@ def _experiment(hydra: Hydra, name: str) -> bool:
     return name in choices_below(hydra, "experiment")
 
 
-def value_of(one: Override) -> str:
+def value_of(override: Override) -> str:
     """The value of a word, as it was written."""
-    return str(one.input_line).partition("=")[2]
+    return str(override.input_line).partition("=")[2]

@@ -99,8 +99,8 @@ def compose_choices(hydra: Hydra, name: str, words: Sequence[str]) -> DictConfig
 
 def parse_override(text: str, hydra: HasConfigLoader | None = None) -> Override:
     """Parse one KEY=VALUE word; ``hydra`` lets ``glob(*)`` list the choices of a group. Raises HydraException."""
-    found: list[Override] = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])
-    return found[0]
+    overrides: list[Override] = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])
+    return overrides[0]
 
 
 class _CachingLoader(ConfigLoaderImpl):

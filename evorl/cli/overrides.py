@@ -56,7 +56,7 @@ def format_value(value: Any) -> str:
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {format_value(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_value(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(format_value, value)) + "]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
@@ -74,28 +74,28 @@ def first_line(error: BaseException) -> str:
 
 def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
     try:
-        found = parse_override(text, hydra)
+        override = parse_override(text, hydra)
     except (HydraException, ValueError):
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
-    if not found.key_or_group:
+    if not override.key_or_group:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
-    _check_ranges(found)
-    return found
+    _check_ranges(override)
+    return override
 
 
-def _check_ranges(one: Override) -> None:
+def _check_ranges(override: Override) -> None:
     """Raise `BadRequest` for a range within a list, and for one without an end: Hydra has no values for them."""
-    value = one.value()
+    value = override.value()
     if isinstance(value, RangeSweep):
         start, stop, step = value.start, value.stop, value.step
         numbers = [float(x) for x in (start, stop, step) if x is not None]
         if not all(map(math.isfinite, numbers)) or step == 0 or (numbers[1] - numbers[0]) / step > MOST_VALUES:
-            raise BadRequest(f"a range has an end and at most {MOST_VALUES:,} values", one.key_or_group)
+            raise BadRequest(f"a range has an end and at most {MOST_VALUES:,} values", override.key_or_group)
     elif _has_range(value.list if isinstance(value, ChoiceSweep) else value):
-        raise BadRequest("a range stands alone: write its values into the list, as in 0,1,2,7", one.key_or_group)
+        raise BadRequest("a range stands alone: write its values into the list, as in 0,1,2,7", override.key_or_group)
 
 
 def _has_range(value: Any) -> bool:
     """Whether one of the values in a list or a mapping is a range or a list of values."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(isinstance(one, Sweep | Glob) or _has_range(one) for one in inner)
+    return any(isinstance(part, Sweep | Glob) or _has_range(part) for part in inner)

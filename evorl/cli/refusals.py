@@ -84,8 +84,8 @@ def check_former(node: Mapping[str, Any], kind: type, group: str) -> None:
         return has_place(kind, split_key(key)[1:], adds=True)
 
     for key, value in _nested(node, group):
-        if not has(key) and (now := present_words(key, format_value(value), has)):
-            raise BadRequest(f"unknown key; this is {now} now", key)
+        if not has(key) and (present := present_words(key, format_value(value), has)):
+            raise BadRequest(f"unknown key; this is {present} now", key)
 
 
 def _nested(node: Mapping[str, Any], parent: str) -> Iterator[tuple[str, Any]]:
@@ -221,8 +221,8 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     def has(there: str) -> bool:
         return lookup(keys.config, there) is not None or _has_place(keys, there, adds=False)
 
-    if now := present_words(key, value, has):
-        return BadRequest(f"unknown key; this is {now} now", key)
+    if present := present_words(key, value, has):
+        return BadRequest(f"unknown key; this is {present} now", key)
     node: Node | None = keys.config
     parts, depth = split_key(key), 0
     while isinstance(node, DictConfig) and parts[depth] in list(node):
@@ -240,7 +240,9 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     if parent in GROUPS and not {*names} - {"_target_"} and not nearest(name, names):
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", at)
     if parent:
-        return unknown(name, names, parent, lambda: {one: keys.comments().get(f"{parent}.{one}", "") for one in names})
+        return unknown(
+            name, names, parent, lambda: {known: keys.comments().get(f"{parent}.{known}", "") for known in names}
+        )
     return _unknown_word(keys, name, names)
 
 

@@ -73,7 +73,7 @@ class LocalGroup:
         return self._try(index, lambda: getattr(self.members[index], public_method(method))(*args))
 
     def all(self, method: str, *args: object) -> list[Any]:
-        return [one.result() for one in [self._call(index, method, *args) for index in range(self.size)]]
+        return [call.result() for call in [self._call(index, method, *args) for index in range(self.size)]]
 
     def any(self, method: str, *args: object) -> LazyCall:
         self._next = (self._next + 1) % self.size

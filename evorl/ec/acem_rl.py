@@ -57,7 +57,9 @@ class Strategy(SteadyState):
         elite = vectors(self.space, best)
         mean, variance = refit(elite, elite_weights(len(elite), "log"), self.mean, self.noise, h.divide)
         self.mean, self.variance = self.mean + (mean - self.mean) / size, variance
-        return {"population/elites_trained": sum(one.individual.role == TRAINED for one in best) / len(best)}
+        return {
+            "population/elites_trained": sum(evaluation.individual.role == TRAINED for evaluation in best) / len(best)
+        }
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "noise": self.noise}

@@ -72,6 +72,6 @@ class Strategy(cem.Strategy):
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         metrics = super().learn(evaluations, generator)
         if self.population:
-            elite = [one.individual.role == TRAINED for one in self.population]
+            elite = [evaluation.individual.role == TRAINED for evaluation in self.population]
             metrics["population/elites_trained"] = sum(elite) / len(elite)
         return metrics

@@ -108,10 +108,10 @@ class Strategy(Generational):
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)
         sound = np.isfinite(f)
-        self.population = [one for one, fine in zip(evaluations, sound, strict=True) if fine]
+        self.population = [evaluation for evaluation, fine in zip(evaluations, sound, strict=True) if fine]
         if sound.any():
             x = np.where(sound[:, None], vectors(self.space, evaluations) / self.scales, self.cma.mean)
-            self.cma.tell([(one, -worth) for one, worth in zip(x, f.tolist(), strict=True)])
+            self.cma.tell([(point, -worth) for point, worth in zip(x, f.tolist(), strict=True)])
             self.cma._sigma = float(max(self.cma._sigma, SMALLEST))
         return {"population/sigma": self.cma._sigma}
 

@@ -160,7 +160,7 @@ class Opposing(Protocol):
         """Who is best against the others; None before anybody has played."""
         ...
 
-    def score(self, one: Evaluation) -> float:
+    def score(self, evaluation: Evaluation) -> float:
         """How good one of the population is against the others, from 0 to 1: what ranks them for people."""
         ...
 
@@ -186,10 +186,12 @@ class Evolution(ABC):
     def __post_init__(self) -> None:
         if not all(self.objectives) or not self.objectives:
             raise BadRequest("needs a result to maximise, as [fitness]", "objectives")
-        for place, one in enumerate(self.objectives):
+        for place, objective in enumerate(self.objectives):
             for other in self.objectives[:place]:
-                if objective_weights(one) == objective_weights(other) or objective_name(one) == objective_name(other):
-                    raise BadRequest(f"{objective_name(one)} is there twice", "objectives")
+                if objective_weights(objective) == objective_weights(other) or objective_name(
+                    objective
+                ) == objective_name(other):
+                    raise BadRequest(f"{objective_name(objective)} is there twice", "objectives")
 
     @property
     @abstractmethod
@@ -217,7 +219,7 @@ class Evolution(ABC):
 
     def wanted(self, space: Space) -> dict[str, str]:
         """The results of a world that it uses, each with the config key that names it."""
-        return {name: "objectives" for one in self.objectives for name in objective_weights(one)}
+        return {name: "objectives" for objective in self.objectives for name in objective_weights(objective)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +273,7 @@ def ranks_by_fitness(objectives: Sequence[Objective]) -> bool:
     It does if there are several objectives and fitness is one of them or part of one. Otherwise the first objective
     ranks them.
     """
-    return len(objectives) > 1 and any(objective_weights(one).get("fitness", 0.0) > 0 for one in objectives)
+    return len(objectives) > 1 and any(objective_weights(objective).get("fitness", 0.0) > 0 for objective in objectives)
 
 
 def unknown_result(name: str, known: Iterable[str], key: str) -> BadRequest:
@@ -282,7 +284,7 @@ def unknown_result(name: str, known: Iterable[str], key: str) -> BadRequest:
 
 def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
     """Return the objectives [N, M]. An individual with a NaN gets -inf everywhere, so it is never selected."""
-    f = np.array([one.objectives for one in evaluations], np.float64)
+    f = np.array([evaluation.objectives for evaluation in evaluations], np.float64)
     return np.where(np.isnan(f).any(-1, keepdims=True), -np.inf, f)
 
 
@@ -293,35 +295,37 @@ def failed(f: Objectives) -> NDArray[np.bool_]:
 
 def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
     """Coordinates of the genes [N, G]."""
-    return np.array([one.individual.genes for one in evaluations])
+    return np.array([evaluation.individual.genes for evaluation in evaluations])
 
 
 def check_due(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
     """Raise ValueError where an id is not due or comes twice, and TypeError where objectives are not a tuple.
 
     Evolvers call it before they learn anything."""
-    told = Counter(one.individual.id for one in evaluations)
-    for number, times in told.items():
+    counts = Counter(evaluation.individual.id for evaluation in evaluations)
+    for number, times in counts.items():
         if number not in due or times > 1:
             raise ValueError(f"individual {number} was not asked for, or was told of before")
-    for one in evaluations:
-        if not isinstance(one.objectives, tuple):
-            raise TypeError(f"objectives are a tuple, (x,) where there is one; got {one.objectives!r}")
+    for evaluation in evaluations:
+        if not isinstance(evaluation.objectives, tuple):
+            raise TypeError(f"objectives are a tuple, (x,) where there is one; got {evaluation.objectives!r}")
 
 
 def pack(individuals: Sequence[Individual]) -> StateDict:
     """Individuals as columns: plain data and arrays, for a file or the wire."""
-    weights = [one.weights for one in individuals if one.weights is not None]
+    weights = [individual.weights for individual in individuals if individual.weights is not None]
     if len(weights) < len(individuals):  # individuals without weights are sent as seeds
         weights = []
     return {
-        "id": [one.id for one in individuals],
-        "genes": np.array([one.genes for one in individuals]),
+        "id": [individual.id for individual in individuals],
+        "genes": np.array([individual.genes for individual in individuals]),
         "weights": np.stack(weights) if weights else None,
-        "parents": [list(one.parents) for one in individuals],
-        "birth": [one.birth for one in individuals],
-        "role": [one.role for one in individuals],
-        "memory": {str(row): one.memory for row, one in enumerate(individuals) if one.memory is not None},
+        "parents": [list(individual.parents) for individual in individuals],
+        "birth": [individual.birth for individual in individuals],
+        "role": [individual.role for individual in individuals],
+        "memory": {
+            str(row): individual.memory for row, individual in enumerate(individuals) if individual.memory is not None
+        },
     }
 
 
@@ -351,16 +355,16 @@ def _memory(state: Mapping[str, Any], row: int) -> StateDict | None:
 def pack_evaluations(evaluations: Sequence[Evaluation]) -> StateDict:
     """Evaluations as columns."""
     return {
-        "individuals": pack([one.individual for one in evaluations]),
-        "objectives": [list(one.objectives) for one in evaluations],
-        "cost": [one.cost for one in evaluations],
-        "result": {str(row): dict(one.result) for row, one in enumerate(evaluations)},
+        "individuals": pack([evaluation.individual for evaluation in evaluations]),
+        "objectives": [list(evaluation.objectives) for evaluation in evaluations],
+        "cost": [evaluation.cost for evaluation in evaluations],
+        "result": {str(row): dict(evaluation.result) for row, evaluation in enumerate(evaluations)},
     }
 
 
 def unpack_evaluations(state: Mapping[str, Any]) -> list[Evaluation]:
     """The evaluations from the columns of `pack_evaluations`."""
     return [
-        Evaluation(one, tuple(state["objectives"][row]), state["cost"][row], state["result"][str(row)])
-        for row, one in enumerate(unpack(state["individuals"]))
+        Evaluation(individual, tuple(state["objectives"][row]), state["cost"][row], state["result"][str(row)])
+        for row, individual in enumerate(unpack(state["individuals"]))
     ]

@@ -74,16 +74,16 @@ class Strategy(Generational):
 
     def _fresh(self, generator: np.random.Generator) -> Individual:
         genes, weights = self.space.individual(initial_vector(self.space, generator, self.next_id))
-        one = self.new(genes=genes, weights=weights, role="initial")
-        start = seeds.generator(self.seed, "velocity", one.id).normal(0.0, self.hyper.sigma, self.space.size)
-        self.velocities[one.id] = np.where(np.arange(self.space.size) < len(self.space.genes), 0.0, start)
-        return one
+        individual = self.new(genes=genes, weights=weights, role="initial")
+        start = seeds.generator(self.seed, "velocity", individual.id).normal(0.0, self.hyper.sigma, self.space.size)
+        self.velocities[individual.id] = np.where(np.arange(self.space.size) < len(self.space.genes), 0.0, start)
+        return individual
 
     def _losers(self, pairs: NDArray[np.intp], r: Vectors) -> list[Individual]:
         """The next positions of the losers, the second of each pair [N, 2] of the swarm."""
         x = vectors(self.space, self.population)
-        swarm = [one.individual for one in self.population]
-        ids = [one.id for one in swarm]
+        swarm = [evaluation.individual for evaluation in self.population]
+        ids = [individual.id for individual in swarm]
         winner, loser = x[pairs[:, 0]], x[pairs[:, 1]]
         v = np.array([self.velocities[ids[k]] for k in pairs[:, 1]])
         v = learned(v, loser, winner, x.mean(0), self.hyper.phi, r)
@@ -97,27 +97,31 @@ class Strategy(Generational):
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         swarm = list(self.population)
-        for one, f in zip(evaluations, fitness(evaluations), strict=True):
-            self._enter(swarm, one, f)
+        for evaluation, f in zip(evaluations, fitness(evaluations), strict=True):
+            self._enter(swarm, evaluation, f)
         self.population = swarm
-        here = {one.individual.id for one in swarm} | self._out | {one.id for one in self._queue}
-        here |= {one.individual.id for one in self._arrived}
+        here = (
+            {evaluation.individual.id for evaluation in swarm}
+            | self._out
+            | {evaluation.id for evaluation in self._queue}
+        )
+        here |= {evaluation.individual.id for evaluation in self._arrived}
         self.velocities = {number: v for number, v in self.velocities.items() if number in here}
         return {}
 
-    def _enter(self, swarm: list[Evaluation], one: Evaluation, f: float) -> None:
+    def _enter(self, swarm: list[Evaluation], evaluation: Evaluation, f: float) -> None:
         """Replace the loser or, where it is gone, fill a free position or replace the worst."""
         if not np.isfinite(f):
             return
         ids = [member.individual.id for member in swarm]
-        if one.individual.parents and one.individual.parents[0] in ids:
-            swarm[ids.index(one.individual.parents[0])] = one
+        if evaluation.individual.parents and evaluation.individual.parents[0] in ids:
+            swarm[ids.index(evaluation.individual.parents[0])] = evaluation
         elif len(swarm) < self.hyper.population:
-            swarm.append(one)
+            swarm.append(evaluation)
         else:
             worst = int(fitness(swarm).argmin())
             if f > swarm[worst].objectives[0]:
-                swarm[worst] = one
+                swarm[worst] = evaluation
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "velocities": {str(number): v for number, v in self.velocities.items()}}

@@ -75,7 +75,7 @@ class Generational(ABC):
             take = len(self._queue) if limit is None else limit - len(asked)
             asked += self._queue[:take]
             self._queue = self._queue[take:]
-            self._out.update(one.id for one in asked)
+            self._out.update(individual.id for individual in asked)
         return asked
 
     def _may_propose(self, some: bool) -> bool:
@@ -86,14 +86,17 @@ class Generational(ABC):
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
-        self._out -= {one.individual.id for one in evaluations}
+        self._out -= {evaluation.individual.id for evaluation in evaluations}
         self._arrived += evaluations
         self.told += len(evaluations)
         metrics: Metrics = {}
         while self._complete():
             size = self._size()
-            now, self._arrived = sorted(self._arrived[:size], key=lambda one: one.individual.id), self._arrived[size:]
-            metrics = self.learn(now, seeds.generator(self.seed, "learn", self.generation))
+            generation, self._arrived = (
+                sorted(self._arrived[:size], key=lambda evaluation: evaluation.individual.id),
+                self._arrived[size:],
+            )
+            metrics = self.learn(generation, seeds.generator(self.seed, "learn", self.generation))
             self.generation += 1
         return metrics
 

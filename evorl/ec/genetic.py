@@ -126,9 +126,9 @@ class Breeder(Generational):
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         lost = failed(objectives(evaluations)).tolist()
-        sound = [one for one, bad in zip(evaluations, lost, strict=True) if not bad]
-        before = {one.individual.id for one in self.population}
+        sound = [evaluation for evaluation, bad in zip(evaluations, lost, strict=True) if not bad]
+        before = {evaluation.individual.id for evaluation in self.population}
         if sound:
             self.population = self.survivors(list(self.population), sound)
-        survived = sum(one.individual.id in before for one in self.population)
+        survived = sum(evaluation.individual.id in before for evaluation in self.population)
         return {"population/survived": survived / self.hyper.population}

@@ -112,10 +112,10 @@ class Agents:
         genes = space.begin(seeds.generator(seed, "initial"), 0, n)
         self._queue = [Individual(i, genes[i], space.weights_of(i), role="initial") for i in range(n)]
         # of all who may play: agent k begins with policy k, and individual i has learned policy n + i
-        self.policies = {one.id: one for one in self._queue}
+        self.policies = {individual.id: individual for individual in self._queue}
         self.agents = [Player(i, role, i) for i, role in enumerate(hyper.roles)]
-        mains = [one for one in self.agents if one.role == "main"]
-        self.snapshots = [Player(n + k, "main", one.policy, k) for k, one in enumerate(mains)]  # the oldest first
+        mains = [agent for agent in self.agents if agent.role == "main"]
+        self.snapshots = [Player(n + k, "main", main.policy, k) for k, main in enumerate(mains)]  # the oldest first
         self.payoffs = Payoffs(hyper.decay)
         self.next_player, self.next_id = n + len(mains), n
         self._agent = {i: i for i in range(n)}  # the agent of each id that is not told yet
@@ -126,7 +126,7 @@ class Agents:
     @property
     def population(self) -> Sequence[Evaluation]:
         """The last slice of each agent."""
-        return [one for one in self.members if one is not None]
+        return [member for member in self.members if member is not None]
 
     @property
     def generation(self) -> int:
@@ -135,7 +135,9 @@ class Agents:
 
     @property
     def due(self) -> Set[int]:
-        return self._agent.keys() - {one.id for one in (*self._queue, *(one.individual for one in self._arrived))}
+        return self._agent.keys() - {
+            individual.id for individual in (*self._queue, *(individual.individual for individual in self._arrived))
+        }
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         while self._ready and (limit is None or len(self._queue) < limit):
@@ -147,9 +149,9 @@ class Agents:
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
         self.told += len(evaluations)
-        self._arrived = sorted([*self._arrived, *evaluations], key=lambda one: one.individual.id)
+        self._arrived = sorted([*self._arrived, *evaluations], key=lambda evaluation: evaluation.individual.id)
         if self.hyper.asynchronous or len(self._arrived) == self.hyper.population:
-            agents = [self._learn(one) for one in self._arrived]
+            agents = [self._learn(evaluation) for evaluation in self._arrived]
             self._arrived = []
             for own in [self.agents[agent] for agent in agents if agent is not None and self._is_due(agent)]:
                 self._take_snapshot(own)
@@ -168,37 +170,39 @@ class Agents:
     @property
     def kept(self) -> Sequence[Individual]:
         """The snapshots."""
-        return [self.policies[one.policy] for one in self.snapshots]
+        return [self.policies[snapshot.policy] for snapshot in self.snapshots]
 
     @property
     def leader(self) -> Evaluation | None:
         """The last slice of the main agent with the highest mean score against all snapshots."""
-        mains = [self.members[one.number] for one in self.agents if one.role == "main"]
-        return max((one for one in mains if one is not None), key=self.score, default=None)
+        mains = [self.members[agent.number] for agent in self.agents if agent.role == "main"]
+        return max((main for main in mains if main is not None), key=self.score, default=None)
 
-    def score(self, one: Evaluation) -> float:
+    def score(self, evaluation: Evaluation) -> float:
         """The mean score of an agent against all snapshots; a pair that has not played counts one half."""
-        return float(np.mean(self._scores(one)))
+        return float(np.mean(self._scores(evaluation)))
 
     # -------------------------------------------------------------- after a slice
 
-    def _learn(self, one: Evaluation) -> int | None:
+    def _learn(self, evaluation: Evaluation) -> int | None:
         """Take over what an agent has learned, and count its games. Returns the agent; None if it failed."""
-        agent = self._agent.pop(one.individual.id)
-        del self._matches[one.individual.id]
+        agent = self._agent.pop(evaluation.individual.id)
+        del self._matches[evaluation.individual.id]
         self.rounds[agent] += 1
         self._ready.append(agent)
-        if not np.isfinite(fitness([one])[0]):  # the agent repeats the slice from the one before, on other episodes
+        if not np.isfinite(
+            fitness([evaluation])[0]
+        ):  # the agent repeats the slice from the one before, on other episodes
             return None
-        memory = dict(one.individual.memory or {})
+        memory = dict(evaluation.individual.memory or {})
         known = {player.number for player in (*self.agents, *self.snapshots)}
         games = memory.pop("games", {"opponents": (), "points": ()})
         for opponent, points in zip(games["opponents"], games["points"], strict=True):
             if int(opponent) in known:
                 self.payoffs.record(agent, int(opponent), float(points))
         acting = memory.pop("acting", None)
-        individual = one.individual._replace(memory=memory or None)
-        self.members[agent] = one._replace(individual=individual)
+        individual = evaluation.individual._replace(memory=memory or None)
+        self.members[agent] = evaluation._replace(individual=individual)
         policy = individual.id + self.hyper.population
         self.policies[policy] = individual._replace(memory=acting)
         self.agents[agent] = self.agents[agent]._replace(policy=policy)
@@ -210,9 +214,9 @@ class Agents:
         learned = self.learned[agent]
         if learned < self.hyper.snapshot or learned >= self.hyper.longest:
             return learned >= max(self.hyper.snapshot, self.hyper.longest)
-        mains = [one for one in self.agents if one.role == "main"]
+        mains = [player for player in self.agents if player.role == "main"]
         others = mains if self.agents[agent].role == "main exploiter" else self.snapshots
-        return min(self.payoffs.score(agent, one.number) for one in others) > self.hyper.promote
+        return min(self.payoffs.score(agent, other.number) for other in others) > self.hyper.promote
 
     def _take_snapshot(self, own: Player) -> None:
         self.snapshots.append(Player(self.next_player, own.role, own.policy, own.number))
@@ -229,8 +233,8 @@ class Agents:
     def _forget_policies(self) -> None:
         """Drop the policies of which nobody plays any more."""
         playing = {policy for match in self._matches.values() for _, policy, _ in match}
-        playing |= {one.policy for one in (*self.agents, *self.snapshots)}
-        self.policies = {number: one for number, one in self.policies.items() if number in playing}
+        playing |= {player.policy for player in (*self.agents, *self.snapshots)}
+        self.policies = {number: weights for number, weights in self.policies.items() if number in playing}
 
     # -------------------------------------------------------------- the next slice
 
@@ -248,9 +252,9 @@ class Agents:
 
     def _match(self, agent: int, number: int) -> list[tuple[int, int, float]]:
         """The opponents of an agent's slice of this number, by its role and its scores: player, policy, chance."""
-        h, players = self.hyper, {one.number: one for one in (*self.agents, *self.snapshots)}
+        h, players = self.hyper, {player.number: player for player in (*self.agents, *self.snapshots)}
         mixture = matches(
-            self.agents[agent], [*players.values()], lambda one: self.payoffs.score(agent, one.number),
+            self.agents[agent], [*players.values()], lambda opponent: self.payoffs.score(agent, opponent.number),
             Shares(h.itself, h.forgotten),
         )  # fmt: skip
         chosen = bounded(mixture, h.opponents, float(seeds.generator(self.seed, "opponents", number).random()))
@@ -258,37 +262,37 @@ class Agents:
 
     # -------------------------------------------------------------- reports
 
-    def _scores(self, one: Evaluation) -> list[float]:
-        policy = one.individual.id + self.hyper.population
+    def _scores(self, evaluation: Evaluation) -> list[float]:
+        policy = evaluation.individual.id + self.hyper.population
         agent = next(own.number for own in self.agents if own.policy == policy)
         return [self.payoffs.score(agent, snapshot.number) for snapshot in self.snapshots]
 
     def _metrics(self) -> Metrics:
-        found = {"league/snapshots": float(len(self.snapshots)), "league/resets": float(self.resets)}
+        metrics = {"league/snapshots": float(len(self.snapshots)), "league/resets": float(self.resets)}
         if (leader := self.leader) is not None:
-            found |= {"league/score": self.score(leader), "league/score_worst": min(self._scores(leader))}
-        return found
+            metrics |= {"league/score": self.score(leader), "league/score_worst": min(self._scores(leader))}
+        return metrics
 
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
         return {
-            "members": [agent for agent, one in enumerate(self.members) if one is not None],
+            "members": [agent for agent, member in enumerate(self.members) if member is not None],
             "population": pack_evaluations(self.population), "arrived": pack_evaluations(self._arrived),
             "queue": pack(self._queue), "policies": pack([*self.policies.values()]), "policy": [*self.policies],
             "rounds": list(self.rounds), "learned": list(self.learned), "ready": list(self._ready),
             "told": self.told, "resets": self.resets, "next_player": self.next_player, "next_id": self.next_id,
-            "playing": [one.policy for one in self.agents],
-            "snapshots": [[one.number, one.role, one.policy, one.agent] for one in self.snapshots],
+            "playing": [player.policy for player in self.agents],
+            "snapshots": [[*snapshot] for snapshot in self.snapshots],
             "agent": {str(i): agent for i, agent in self._agent.items()},
-            "matches": {str(i): [[*one] for one in match] for i, match in self._matches.items()},
+            "matches": {str(i): [[*opponent] for opponent in match] for i, match in self._matches.items()},
             "payoffs": self.payoffs.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.members = [None] * self.hyper.population
-        for agent, one in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
-            self.members[agent] = one
+        for agent, evaluation in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
+            self.members[agent] = evaluation
         self._arrived, self._queue = unpack_evaluations(state["arrived"]), unpack(state["queue"])
         self.policies = dict(zip(state["policy"], unpack(state["policies"]), strict=True))
         self.rounds, self.learned, self._ready = ([*state[name]] for name in ("rounds", "learned", "ready"))
@@ -296,7 +300,7 @@ class Agents:
         self.next_player, self.next_id = state["next_player"], state["next_id"]
         roles = self.hyper.roles
         self.agents = [Player(i, roles[i], policy) for i, policy in enumerate(state["playing"])]
-        self.snapshots = [Player(*one) for one in state["snapshots"]]
+        self.snapshots = [Player(*entry) for entry in state["snapshots"]]
         self._agent = {int(i): agent for i, agent in state["agent"].items()}
         self._matches = {
             int(i): [(player, policy, float(chance)) for player, policy, chance in match]

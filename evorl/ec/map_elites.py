@@ -50,7 +50,7 @@ class MapElites(IndependentEvolution):
                 raise BadRequest(f"needs low < high; got {low} and {high}", f"descriptors.{name}")
 
     def wanted(self, space: Space) -> dict[str, str]:
-        numbers = {gene.name for gene in space.genes if all(isinstance(one, int | float) for one in gene.choices)}
+        numbers = {gene.name for gene in space.genes if all(isinstance(choice, int | float) for choice in gene.choices)}
         return super().wanted(space) | {name: f"descriptors.{name}" for name in self.descriptors if name not in numbers}
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
@@ -103,13 +103,13 @@ class Strategy(Generational):
         genes, weights = self.space.individual(x)
         parents = [self.population[place].individual for place in places]
         counted = parents[:1] if self.hyper.emitter == "gaussian" else parents
-        ids = tuple(one.id for one in counted)
+        ids = tuple(evaluation.id for evaluation in counted)
         return self.new(genes=genes, weights=weights, parents=ids, role="child", memory=parents[0].memory)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        described = np.array([self._descriptor(one) for one in evaluations])
+        described = np.array([self._descriptor(evaluation) for evaluation in evaluations])
         sound = np.isfinite(fitness(evaluations)) & np.isfinite(described).all(1)
-        self._add([one for one, fine in zip(evaluations, sound, strict=True) if fine], described[sound])
+        self._add([evaluation for evaluation, fine in zip(evaluations, sound, strict=True) if fine], described[sound])
         low, high = self.archive.lower_bounds, self.archive.upper_bounds
         beyond = ((described < low) | (described > high)).any(1)  # pyribs puts them into the cells at the edge
         return {"population/coverage": float(self.archive.stats.coverage), "population/beyond": float(beyond.mean())}
@@ -117,29 +117,29 @@ class Strategy(Generational):
     def _add(self, evaluations: Sequence[Evaluation], described: Vectors) -> None:
         if not evaluations:
             return
-        known = {one.individual.id: one for one in (*self.population, *evaluations)}
-        ids = np.array([[one.individual.id] for one in evaluations], np.float64)
+        known = {evaluation.individual.id: evaluation for evaluation in (*self.population, *evaluations)}
+        ids = np.array([[evaluation.individual.id] for evaluation in evaluations], np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # pyribs sums and subtracts objectives, however large
             self.archive.add(ids, fitness(evaluations), described)
         cells = self.archive.data(["solution", "index"])
         order = np.argsort(cells["index"])
         self.population = [known[int(number)] for number in cells["solution"][order, 0]]
 
-    def _descriptor(self, one: Evaluation) -> list[float]:
-        values = self.space.values(one.individual.genes)
-        return [self._described(name, one, values.get(name)) for name in self.hyper.descriptors]
+    def _descriptor(self, evaluation: Evaluation) -> list[float]:
+        values = self.space.values(evaluation.individual.genes)
+        return [self._described(name, evaluation, values.get(name)) for name in self.hyper.descriptors]
 
-    def _described(self, name: str, one: Evaluation, gene: object) -> float:
-        if name in one.result:
-            return float(np.mean(one.result[name]))
+    def _described(self, name: str, evaluation: Evaluation, gene: object) -> float:
+        if name in evaluation.result:
+            return float(np.mean(evaluation.result[name]))
         if isinstance(gene, int | float):
             return float(gene)
-        if np.isnan(one.objectives).any():  # failed individuals have no descriptors
+        if np.isnan(evaluation.objectives).any():  # failed individuals have no descriptors
             return np.nan
-        raise unknown_result(name, one.result, f"descriptors.{name}")
+        raise unknown_result(name, evaluation.result, f"descriptors.{name}")
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         elites, self.population = self.population, []
         self.archive.clear()
-        self._add(elites, np.array([self._descriptor(one) for one in elites]))
+        self._add(elites, np.array([self._descriptor(elite) for elite in elites]))

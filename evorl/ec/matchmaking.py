@@ -54,10 +54,10 @@ def matches(own: Player, players: Sequence[Player], score: Callable[[Player], fl
 
     ``score`` is the agent's against a player.
     """
-    past = [one for one in players if one.agent is not None]
+    past = [player for player in players if player.agent is not None]
     if own.role == "league exploiter":
         return weighted(past, score, "capped")
-    mains = [one for one in players if one.agent is None and one.role == "main"]
+    mains = [player for player in players if player.agent is None and player.role == "main"]
     mixture: Mixture = defaultdict(float)
     if own.role == "main":
         _add(mixture, weighted(past, score, "hard"), 1 - shares.itself - shares.forgotten)
@@ -73,16 +73,16 @@ def matches(own: Player, players: Sequence[Player], score: Callable[[Player], fl
 
 def _main_or_its_past(main: Player, past: Sequence[Player], score: Callable[[Player], float], least: float) -> Mixture:
     """A main agent, or snapshots of it as a curriculum where it is too strong."""
-    own = [one for one in past if one.agent == main.number]
+    own = [snapshot for snapshot in past if snapshot.agent == main.number]
     return {main.number: 1.0} if score(main) > least or not own else weighted(own, score, "even")
 
 
 def _lost_ground(main: Player, past: Sequence[Player], score: Callable[[Player], float]) -> Mixture:
     """Snapshots of main exploiters that beat an agent, else snapshots of a main agent that it has forgotten to beat."""
-    exploiters = [one for one in past if one.role == "main exploiter"]
+    exploiters = [snapshot for snapshot in past if snapshot.role == "main exploiter"]
     if exploiters and min(map(score, exploiters)) < EXPLOITED:
         return weighted(exploiters, score, "hard")
-    older = without_easing_end([one for one in past if one.agent == main.number], score)
+    older = without_easing_end([snapshot for snapshot in past if snapshot.agent == main.number], score)
     if older and min(map(score, older)) < FORGOTTEN:
         return weighted(older, score, "hard")
     return {}
@@ -101,8 +101,8 @@ def weighted(players: Sequence[Player], score: Callable[[Player], float], weight
     """Prioritised fictitious self-play among these players."""
     if not players:
         return {}
-    chances = pfsp(np.array([score(one) for one in players]), weighting)
-    return {one.number: float(chance) for one, chance in zip(players, chances, strict=True)}
+    chances = pfsp(np.array([score(player) for player in players]), weighting)
+    return {player.number: float(chance) for player, chance in zip(players, chances, strict=True)}
 
 
 def _add(mixture: Mixture, part: Mixture, share: float) -> None:

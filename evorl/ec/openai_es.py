@@ -238,12 +238,12 @@ class Strategy(Generational):
         memory, cap = memory_of_fittest(self.population), self.cap
         if cap is not None:
             memory = {**(memory or {}), "cap": cap}
-        return [one._replace(birth=self.told, memory=memory) for one in made]
+        return [individual._replace(birth=self.told, memory=memory) for individual in made]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]
+        places = [divmod(evaluation.individual.id, self.hyper.population) for evaluation in evaluations]
         f = fitness(evaluations)
-        self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
+        self.population = [evaluation for evaluation, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
         metrics: Metrics = {} if self.cap is None else {"population/cap": self.cap}
         return metrics | self.centre.step(f, places)
 
@@ -254,7 +254,7 @@ class Strategy(Generational):
         It stops one long episode from delaying a generation."""
         if self.hyper.cap is None or not self.population:
             return None
-        length = float(np.mean(np.concatenate([one.result["length"] for one in self.population])))
+        length = float(np.mean(np.concatenate([evaluation.result["length"] for evaluation in self.population])))
         return math.ceil(self.hyper.cap * length)
 
     @property

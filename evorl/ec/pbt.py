@@ -105,9 +105,9 @@ class Strategy:
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
-        for one in evaluations:
-            member = self._member.pop(one.individual.id)
-            self.members[member] = one
+        for evaluation in evaluations:
+            member = self._member.pop(evaluation.individual.id)
+            self.members[member] = evaluation
             self.rounds[member] += 1
             self.told += 1
             self._ready.append(member)
@@ -149,7 +149,7 @@ class Strategy:
         h, population = self.hyper, self._in_turn()
         if not population:
             return None
-        failed = not any(own is one for one in population)
+        failed = not any(own is other for other in population)
         if not failed and (min(self.rounds) < h.warm_up or len(population) < 2):
             return own
         if failed:
@@ -158,7 +158,7 @@ class Strategy:
             best = pioneer(population, h.pioneers, draw)
             return best if fitness([best])[0] > fitness([own])[0] else own
         if h.exploit in ("both", "ttest"):
-            others = [one for one in population if one is not own]
+            others = [other for other in population if other is not own]
             rival = others[draw.integers(len(others))]
             if fitness([rival])[0] > fitness([own])[0] and welch(rival, own, h.objectives[0]) < h.significance:
                 return rival
@@ -175,8 +175,8 @@ class Strategy:
 
     def state_dict(self) -> StateDict:
         return {
-            "members": [member for member, one in enumerate(self.members) if one is not None],
-            "population": pack_evaluations([one for one in self.members if one is not None]),
+            "members": [member for member, evaluation in enumerate(self.members) if evaluation is not None],
+            "population": pack_evaluations([evaluation for evaluation in self.members if evaluation is not None]),
             "rounds": list(self.rounds), "told": self.told, "exploits": self.exploits, "next_id": self.next_id,
             "queue": pack(self._queue),
             "member": {str(i): member for i, member in self._member.items()},
@@ -185,8 +185,8 @@ class Strategy:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.members = [None] * self.hyper.population
-        for member, one in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
-            self.members[member] = one
+        for member, evaluation in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
+            self.members[member] = evaluation
         self.rounds, self.told, self.exploits = list(state["rounds"]), state["told"], state["exploits"]
         self.next_id = state["next_id"]
         self._queue = unpack(state["queue"])
@@ -201,8 +201,8 @@ class Strategy:
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:
     """The members with an evaluation that did not fail, in order."""
-    told = [one for one in members if one is not None]
-    return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
+    present = [member for member in members if member is not None]
+    return [present[i] for i in np.flatnonzero(np.isfinite(fitness(present)))] if present else []
 
 
 def portion(share: float, n: int) -> int:
@@ -223,10 +223,10 @@ def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Gene
     return population[int(draw.choice(best))]
 
 
-def outcomes(one: Evaluation, objective: Objective) -> NDArray[np.float64]:
+def outcomes(evaluation: Evaluation, objective: Objective) -> NDArray[np.float64]:
     """The value of an objective in each episode [E]; empty where it is not known."""
     parts = [
-        weight * np.asarray(one.result.get(name, ()), np.float64)
+        weight * np.asarray(evaluation.result.get(name, ()), np.float64)
         for name, weight in objective_weights(objective).items()
     ]
     alike = len({len(part) for part in parts}) == 1

@@ -101,8 +101,8 @@ class Strategy(Generational):
         self.flying[self.next_id] = k
         if k not in self.bests:
             return self.new(genes=genes, weights=weights, role="initial")
-        one = self.bests[k].individual
-        return self.new(genes=genes, weights=weights, parents=(one.id,), role="moved", memory=one.memory)
+        best = self.bests[k].individual
+        return self.new(genes=genes, weights=weights, parents=(best.id,), role="moved", memory=best.memory)
 
     def _fly(self, rows: list[int], generator: np.random.Generator) -> None:
         bests = self.bests
@@ -119,12 +119,12 @@ class Strategy(Generational):
                 self._throw(k, number, generator)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        for one, f in zip(evaluations, fitness(evaluations), strict=True):
-            k = self.flying.pop(one.individual.id)
+        for evaluation, f in zip(evaluations, fitness(evaluations), strict=True):
+            k = self.flying.pop(evaluation.individual.id)
             self.free.append(k)
-            self.x[k] = self.space.vector(one.individual.genes, one.individual.weights)
+            self.x[k] = self.space.vector(evaluation.individual.genes, evaluation.individual.weights)
             if np.isfinite(f) and (k not in self.bests or f > self.bests[k].objectives[0]):
-                self.bests[k] = one
+                self.bests[k] = evaluation
         self.population = [self.bests[k] for k in sorted(self.bests)]
         return {}
 
@@ -143,10 +143,10 @@ class Strategy(Generational):
         super().load_state_dict(state)
         self.x, self.v = np.array(state["x"]), np.array(state["v"])
         if "flying" not in state:  # a state of an older version, whose particles took turns
-            size, waiting = self.hyper.population, {one.id for one in self._queue} | self._out
-            waiting |= {one.individual.id for one in self._arrived}
+            size, waiting = self.hyper.population, {individual.id for individual in self._queue} | self._out
+            waiting |= {evaluation.individual.id for evaluation in self._arrived}
             flying = {str(number): number % size for number in sorted(waiting)}
-            bests = [one.individual.id % size for one in self.population]
+            bests = [evaluation.individual.id % size for evaluation in self.population]
             free = [k for k in range(size) if k not in flying.values()]
             state = {**state, "free": free, "flying": flying, "bests": bests}
         self.free, self.flying = list(state["free"]), {int(number): k for number, k in state["flying"].items()}

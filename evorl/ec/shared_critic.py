@@ -206,9 +206,9 @@ class SteadyState(ABC):
     def _next(self, train: bool) -> Individual:
         number, self.next_id = self.next_id, self.next_id + 1
         if self.waiting:
-            one = self.waiting.pop(0)
-            self.compared[number] = one
-            return self._individual(number, self.mean, MEAN, parents=(one.individual.id,))
+            evaluation = self.waiting.pop(0)
+            self.compared[number] = evaluation
+            return self._individual(number, self.mean, MEAN, parents=(evaluation.individual.id,))
         generator = seeds.generator(self.seed, "propose", number)
         x = self.mean + np.sqrt(self.variance) * generator.standard_normal(self.space.size)
         return self._individual(number, x, self._role(generator) if train else EVOLVED)
@@ -226,23 +226,23 @@ class SteadyState(ABC):
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
-        self._out -= {one.individual.id for one in evaluations}
+        self._out -= {evaluation.individual.id for evaluation in evaluations}
         metrics: Metrics = {}
-        for one in evaluations:
-            if one.individual.role == MEAN:
-                metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
-            elif self._hyper.compares and not failed(objectives([one]))[0]:
-                self.waiting.append(one)
+        for evaluation in evaluations:
+            if evaluation.individual.role == MEAN:
+                metrics = self._learn(self.compared.pop(evaluation.individual.id), float(fitness([evaluation])[0]))
+            elif self._hyper.compares and not failed(objectives([evaluation]))[0]:
+                self.waiting.append(evaluation)
             else:
-                metrics = self._learn(one, np.nan)
+                metrics = self._learn(evaluation, np.nan)
         return metrics
 
-    def _learn(self, one: Evaluation, mean_fitness: float) -> Metrics:
-        if not failed(objectives([one]))[0]:
-            self.population = [*self.population, one][-self._hyper.population :]
-        x = self.space.vector(one.individual.genes, one.individual.weights)
-        metrics = self.update(x, float(fitness([one])[0]), mean_fitness)
-        metrics["population/staleness"] = self.generation - one.individual.birth
+    def _learn(self, evaluation: Evaluation, mean_fitness: float) -> Metrics:
+        if not failed(objectives([evaluation]))[0]:
+            self.population = [*self.population, evaluation][-self._hyper.population :]
+        x = self.space.vector(evaluation.individual.genes, evaluation.individual.weights)
+        metrics = self.update(x, float(fitness([evaluation])[0]), mean_fitness)
+        metrics["population/staleness"] = self.generation - evaluation.individual.birth
         self.generation += 1
         return metrics | {"population/sigma": float(np.sqrt(self.variance).mean())}
 

@@ -25,7 +25,7 @@ class SpaceChange:
     """From the space ``before`` into the space ``now``, with the same number of weights."""
 
     before: Space
-    now: Space
+    present: Space
     usual: Mapping[str, Value]
     """The values that individuals without a gene of that name have."""
     seed: int
@@ -36,7 +36,7 @@ class SpaceChange:
         then = {gene.name: place for place, gene in enumerate(self.before.genes)}
         pairs = [
             (then[gene.name], place)
-            for place, gene in enumerate(self.now.genes)
+            for place, gene in enumerate(self.present.genes)
             if gene.name in then and same_unit(self.before.genes[then[gene.name]], gene)
         ]
         a, b = np.array(pairs, np.intp).reshape(-1, 2).T
@@ -45,29 +45,29 @@ class SpaceChange:
     @cached_property
     def fresh(self) -> NDArray[np.bool_]:
         """The genes [G] without usable coordinates: new, of another scale, or with one choice before."""
-        fresh = np.ones(len(self.now.genes), bool)
+        fresh = np.ones(len(self.present.genes), bool)
         then, here = self.kept
         fresh[here] = (self.before.high == self.before.low)[then]
         return fresh
 
     def genes(self, x: Coordinates, number: int) -> Coordinates:
         """Coordinates [G] of the individual with a number."""
-        drawn = self.now.sample(seeds.generator(self.seed, "remap", number), 1)[0]
-        moved = self.now.coordinates({**self._possible, **self.before.values(x)}, drawn)
+        drawn = self.present.sample(seeds.generator(self.seed, "remap", number), 1)[0]
+        moved = self.present.coordinates({**self._possible, **self.before.values(x)}, drawn)
         then, here = self.kept
         moved[here] = x[then]
-        return self.now.clip(moved)
+        return self.present.clip(moved)
 
     @cached_property
     def _possible(self) -> dict[str, Value]:
         """The usual values that the new genes can have."""
-        known = {gene.name: gene for gene in self.now.genes}
+        known = {gene.name: gene for gene in self.present.genes}
         return {name: x for name, x in self.usual.items() if name in known and known[name].has(x)}
 
     def place(self, x: Coordinates, number: int = 0) -> Coordinates:
         """A vector [G + D], as `Space.vector` makes them."""
         count = len(self.before.genes)
-        unit = self.now.vector(self.genes(self.before.coordinates_of(x), number), None)
+        unit = self.present.vector(self.genes(self.before.coordinates_of(x), number), None)
         return np.concatenate([unit, x[count:]])
 
     def scaled(self, x: ArrayLike, power: int, fresh: ArrayLike) -> NDArray[np.float64]:
@@ -75,11 +75,11 @@ class SpaceChange:
         ``fresh`` for the genes that are new."""
         x = np.asarray(x, np.float64)
         then, here = self.kept
-        ratio = self.before.range[then] / self.now.range[here]
-        moved = np.array(np.broadcast_to(fresh, (*x.shape[:-1], self.now.size)), np.float64)
+        ratio = self.before.range[then] / self.present.range[here]
+        moved = np.array(np.broadcast_to(fresh, (*x.shape[:-1], self.present.size)), np.float64)
         old = ~self.fresh[here]
         moved[..., here[old]] = (x[..., then] * ratio**power)[..., old]
-        moved[..., len(self.now.genes) :] = x[..., len(self.before.genes) :]
+        moved[..., len(self.present.genes) :] = x[..., len(self.before.genes) :]
         return moved
 
     def individuals(self, packed: Mapping[str, Any]) -> StateDict:

@@ -22,7 +22,9 @@ def initial_vector(space: Space, generator: np.random.Generator, number: int) ->
 
 def vectors(space: Space, evaluations: Iterable[Evaluation]) -> Vectors:
     """Vectors [N, G + D] of evaluated individuals, with the weights after any learning."""
-    return np.array([space.vector(one.individual.genes, one.individual.weights) for one in evaluations])
+    return np.array(
+        [space.vector(evaluation.individual.genes, evaluation.individual.weights) for evaluation in evaluations]
+    )
 
 
 def memory_of_fittest(evaluations: Sequence[Evaluation]) -> StateDict | None:
@@ -53,5 +55,5 @@ def per_coordinate(space: Space, of_genes: float, of_weights: float) -> Coordina
 
 def fitness(evaluations: Sequence[Evaluation]) -> Vectors:
     """The first objective [N]; -inf for failed individuals."""
-    f = np.array([one.objectives[0] for one in evaluations], np.float64)
+    f = np.array([evaluation.objectives[0] for evaluation in evaluations], np.float64)
     return np.where(np.isnan(f), -np.inf, f)

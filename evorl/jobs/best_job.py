@@ -55,10 +55,10 @@ def name_best(search: Search, directory: Path, rows: Sequence[Mapping[str, Any]]
     ):
         return known
     with _policies(search, directory, standing) as policies:
-        found = _selected(search, standing, policies)
-    found |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
-    run_directory.write_json(directory, BEST_FILE, found)
-    return found
+        selected = _selected(search, standing, policies)
+    selected |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
+    run_directory.write_json(directory, BEST_FILE, selected)
+    return selected
 
 
 def _first(row: Mapping[str, Any]) -> float:
@@ -81,12 +81,12 @@ def _selected(search: Search, standing: Sequence[Mapping[str, Any]], policies: S
         return _replay(search, standing[place]["job"], policies[place], purpose, episodes)
 
     try:
-        found = halve(first, _budget(policies[0].experiment), replay)
+        ranking = halve(first, _budget(policies[0].experiment), replay)
     except KeyError:  # an objective that no episode has, such as seconds
         return about
-    if found is None:
+    if ranking is None:
         return about
-    place, scores, steps = found
+    place, scores, steps = ranking
     sides = policies[place].experiment.mdp.evaluation_world().sides
     heldout = with_interval((sign * scores).reshape(-1, sides).mean(1).tolist(), len(scores))
     row = standing[place]
@@ -131,20 +131,20 @@ def _policies(search: Search, directory: Path, standing: Sequence[Mapping[str, A
 
     trust = config.trusted_packages([f"trust={search.words['trust']}"], {}) if "trust" in search.words else ()
     with ExitStack() as opened:
-        found, most = list[Policy](), 1
+        policies, most = list[Policy](), 1
         for row in standing:
-            if len(found) == most:
+            if len(policies) == most:
                 break
             policy = _policy(directory / row["job"], trust)
             if policy is None:
-                found = []
+                policies = []
                 break
             opened.callback(policy.experiment.mdp.close)
-            if not found:
+            if not policies:
                 evaluating = policy.experiment.eval
                 most = min(candidates_within(evaluating.candidates, _budget(policy.experiment)), len(standing))
-            found.append(policy)
-        yield found[:most]
+            policies.append(policy)
+        yield policies[:most]
 
 
 def _policy(run: Path, trust: Sequence[str]) -> Policy | None:

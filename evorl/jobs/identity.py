@@ -42,9 +42,9 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dic
             begun[name] = {**defaults, **there}
             if begun[name] == {**asked[name], "every": None}:
                 asked[name] = begun[name]
-    past, now = flatten(begun), flatten(job.round_trip(asked))
-    for name in dict.fromkeys([*now, *past]):
-        there, here = (tree.get(name, _ABSENT) for tree in (past, now))
+    past, present = flatten(begun), flatten(job.round_trip(asked))
+    for name in dict.fromkeys([*present, *past]):
+        there, here = (tree.get(name, _ABSENT) for tree in (past, present))
         if there == here or name == "record.group" or (name in PATHS and same_source(directory, there, here)):
             continue  # the group is named after the directory of a sweep
         raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
@@ -75,9 +75,13 @@ def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     config, source = dict(data), source_of(directory)
     for name in PATHS:
         if isinstance(path := data.get(name), str):
-            runs = [one for one in (Path(path), _moved_along(directory, path)) if one is not None and job.is_run(one)]
+            runs = [
+                folder
+                for folder in (Path(path), _moved_along(directory, path))
+                if folder is not None and job.is_run(folder)
+            ]
             if name == "init" and source is not None and source.digest is not None:
-                runs.sort(key=lambda one: not _holds(one, source.step, source.digest))
+                runs.sort(key=lambda run: not _holds(run, source.step, source.digest))
             config[name] = str(runs[0]) if runs else path
     return config
 

@@ -57,7 +57,7 @@ def checked_experiment(
     elif with_optimizer:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
     if isinstance(against := data.get("opponents"), Mapping) and isinstance(against.get("runs"), list | tuple):
-        data["opponents"] = {**against, "runs": run_players.absolute([str(one) for one in against["runs"]])}
+        data["opponents"] = {**against, "runs": run_players.absolute([str(player) for player in against["runs"]])}
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
@@ -128,8 +128,8 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
         older = f"with ec.slots={ec.slots} it is only older"
         yield f"use ec.slots=1: one process plays one individual at a time, and {older}"
-    given = {one.key_or_group for one in parse(words)}
-    if unused := [name for key in UNUSED if (name := f"rl.{key}") in given]:
+    keys = {override.key_or_group for override in parse(words)}
+    if unused := [name for key in UNUSED if (name := f"rl.{key}") in keys]:
         yield f"no effect on a search with a shared critic: {', '.join(unused)}"
     if not ec.asynchronous:
         before = warm_up if ec.warm_up_actions == "uniform" else 0
@@ -301,7 +301,7 @@ def is_run(directory: Path) -> bool:
 
 def is_unstarted(directory: Path) -> bool:
     """Return whether a directory is empty, or left by a run that was killed before its config was written."""
-    names = {one.name for one in run_directory.entries(directory)}
+    names = {entry.name for entry in run_directory.entries(directory)}
     return not names or (".lock" in names and names <= _BEFORE and not is_run(directory))
 
 

@@ -49,15 +49,15 @@ def check(base: DictConfig) -> None:
         raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
     for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
         target, known = str(base.hydra[part].get("_target_")), Plugins.instance().discover(kind)
-        names = [f"{one.__module__}.{one.__name__}" for one in known]
+        names = [f"{launcher.__module__}.{launcher.__name__}" for launcher in known]
         if target not in names:
             raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
     if rays:
         for name, keys in (("init", RayInit), ("remote", RayRemote)):
-            given = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
-            assert isinstance(given, dict)
-            ours = {one.name for one in fields(keys)}
-            typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
+            options = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
+            assert isinstance(options, dict)
+            ours = {field.name for field in fields(keys)}
+            typed({str(key): x for key, x in options.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
 
 
 def start_ray(base: DictConfig) -> None:

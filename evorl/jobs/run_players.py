@@ -65,30 +65,30 @@ def split(word: str, key: str) -> Place:
 def places(word: str, key: str) -> list[Place]:
     """The checkpoints that a word means. Raises `BadRequest` at ``key``."""
     directory, which = split(word, key)
-    found = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
-    if not found:
+    folders = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
+    if not folders:
         raise BadRequest(f"{word}: no such run directory", key)
     if which != EVERY:
-        return [Place(one, which) for one in found]
-    return [Place(one, str(step)) for one in found for step in checkpoint.steps(Path(one))]
+        return [Place(folder, which) for folder in folders]
+    return [Place(folder, str(step)) for folder in folders for step in checkpoint.steps(Path(folder))]
 
 
 def all_places(words: Sequence[str], key: str) -> list[Place]:
     """The checkpoints that the words mean, each once. Raises `BadRequest` at ``key``."""
-    found = [place for word in words for place in places(word, key)]
-    if twice := next((one for one in found if found.count(one) > 1), None):
+    listed = [place for word in words for place in places(word, key)]
+    if twice := next((player for player in listed if listed.count(player) > 1), None):
         raise BadRequest(f"{twice} is named twice", key)
-    return found
+    return listed
 
 
-def names(found: Sequence[Place]) -> list[str]:
+def names(listed: Sequence[Place]) -> list[str]:
     """A name for each place: the last parts of its path, as many as tell all directories apart."""
-    paths = {one.directory: Path(one.directory).absolute().parts for one in found}
+    paths = {place.directory: Path(place.directory).absolute().parts for place in listed}
     most = max(map(len, paths.values()), default=0)
     length = next(
         n for n in range(1, most + 2) if len({parts[-n:] for parts in paths.values()}) == len(paths) or n == most
     )
-    return [str(Place("/".join(paths[one.directory][-length:]), one.which)) for one in found]
+    return [str(Place("/".join(paths[place.directory][-length:]), place.which)) for place in listed]
 
 
 # ------------------------------------------------------------------ their policies
@@ -140,8 +140,8 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
 
 def absolute(words: Sequence[str]) -> list[str]:
     """The words with absolute paths: a resume may begin in another working directory."""
-    found = [split(word, KEY) for word in words]
-    return [str(place._replace(directory=os.path.abspath(place.directory))) for place in found]
+    parts = [split(word, KEY) for word in words]
+    return [str(place._replace(directory=os.path.abspath(place.directory))) for place in parts]
 
 
 def others_of(experiment: Experiment) -> list[RunPolicy]:
@@ -153,8 +153,8 @@ def others_of(experiment: Experiment) -> list[RunPolicy]:
     ours = experiment.opponents
     if not isinstance(ours, Pooled) or not ours.runs:
         return []
-    found, game, others = all_places(ours.runs, KEY), spec(experiment.training_world), []
-    for place, name in zip(found, names(found), strict=True):
+    listed, game, others = all_places(ours.runs, KEY), spec(experiment.training_world), []
+    for place, name in zip(listed, names(listed), strict=True):
         theirs = experiment_at(place, experiment.packages, KEY)
         check_world(place, theirs.mdp, experiment.mdp, game, "this run", KEY)
         rl = config.read_run_config(Path(place.directory), KEY)["rl"]
@@ -171,7 +171,7 @@ def _read(place: Place, experiment: Experiment) -> tuple[int, list[Any]]:
 def keep(directory: Path, others: Sequence[RunPolicy]) -> None:
     """Write the forms of other runs' policies into a run directory, so that the run goes on without those runs."""
     if others:
-        run_directory.write_json(directory, KEPT, [{"name": one.name, "rl": one.config} for one in others])
+        run_directory.write_json(directory, KEPT, [{"name": other.name, "rl": other.config} for other in others])
 
 
 def kept(directory: Path, experiment: Experiment) -> list[RunPolicy]:
@@ -186,9 +186,9 @@ def kept(directory: Path, experiment: Experiment) -> list[RunPolicy]:
     try:
         with wrong_data(lambda why: BadRequest(f"{path} is damaged: {why}", "resume")):
             others = []
-            for one in run_directory.read_json(directory, KEPT):
-                hyper = config.group_object(one["rl"], Hyper, "rl", experiment.packages)
-                others.append(RunPolicy(str(one["name"]), hyper, one["rl"]))
+            for player in run_directory.read_json(directory, KEPT):
+                hyper = config.group_object(player["rl"], Hyper, "rl", experiment.packages)
+                others.append(RunPolicy(str(player["name"]), hyper, player["rl"]))
             return others
     except OSError as error:
         raise BadRequest(f"cannot read {path}: {error.strerror}", "resume") from None

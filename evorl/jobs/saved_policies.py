@@ -64,8 +64,8 @@ def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], indivi
 
     if isinstance(experiment.ec, IndependentEvolution):
         with damage(path):
-            one, how = _individual(experiment, experiment.ec, run, str("best" if individual is None else individual))
-        return SavedPolicy(None if how.learner is None else how.learner(one).state_dict(), one, how)
+            chosen, how = _individual(experiment, experiment.ec, run, str("best" if individual is None else individual))
+        return SavedPolicy(None if how.learner is None else how.learner(chosen).state_dict(), chosen, how)
     if individual is not None:
         why = (
             "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
@@ -87,26 +87,32 @@ def _individual(
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
     snapshots = [*evolver.kept] if isinstance(evolver, Opposing) else []
-    present = [*snapshots, *(one.individual for one in evolver.population)]
+    present = [*snapshots, *(evaluation.individual for evaluation in evolver.population)]
     if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
-        present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
-    found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
+        present += [
+            with_weights(evolver.centre, evaluation.individual, evolution.population) for evaluation in evolver.arrived
+        ]
+    individuals = {
+        str(candidate.id): candidate for candidate in present if candidate.weights is not None or not how.space.weights
+    }
     if "candidates" in run:  # missing in runs of older versions
-        found |= {str(one.individual.id): one.individual for one in unpack_evaluations(run["candidates"])}
+        individuals |= {
+            str(evaluation.individual.id): evaluation.individual for evaluation in unpack_evaluations(run["candidates"])
+        }
     for leader in unpack_evaluations(run["leader"]):
-        found["best"] = found[str(leader.individual.id)] = leader.individual
-    if which not in found:
-        seeds = [str(one.id) for one in present if one.weights is None]
-        ids = sorted(int(name) for name in found if name != "best")
+        individuals["best"] = individuals[str(leader.individual.id)] = leader.individual
+    if which not in individuals:
+        seeds = [str(individual.id) for individual in present if individual.weights is None]
+        ids = sorted(int(name) for name in individuals if name != "best")
         raise BadRequest(_unknown(which, ids, seeds), "individual")
-    return found[which], how
+    return individuals[which], how
 
 
 def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
     """The error for an unknown individual, with the nearest ids; ``ids`` ascend, ``seeds`` have no weights any more."""
     if not ids:
         return "no individual has a fitness yet"
-    near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
+    near = sorted(ids, key=lambda number: abs(number - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
     names = ["best", *map(str, sorted(near))]
     more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
     meant = "" if which.isdecimal() else nearest(which, names)

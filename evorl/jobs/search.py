@@ -96,7 +96,7 @@ class Search:
         rest = [{**first, name: value} for name, values in ends.items() for value in values[1:]]
         return [self._written(values, {}) for values in (first, *rest, self.space.values(within))]
 
-    def job(self, one: Individual, number: int, parent: Path | None) -> list[str]:
+    def job(self, individual: Individual, number: int, parent: Path | None) -> list[str]:
         """The words of an individual's job."""
         own = {}
         if self.inherits or self.evolution.seeds == "fresh":
@@ -104,7 +104,7 @@ class Search:
         if parent is not None:
             own["init"] = quote(str(parent))
             own |= {"init_optimizer": "true"} if self.evolution.inherit_optimizer else {}
-        return self._written(self.space.values(one.genes), own)
+        return self._written(self.space.values(individual.genes), own)
 
     def _written(self, values: Mapping[str, Value], own: Mapping[str, str]) -> list[str]:
         words = {**self.words, **{key: str(value) for key, value in values.items()}, **own}
@@ -162,7 +162,7 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
     own = config.task_words(base)
-    given = {one.get_key_element(): one for one in parse(own, hydra)}  # the last one counts
+    overrides = {override.get_key_element(): override for override in parse(own, hydra)}  # the last one counts
     if node.get("_recursive_") is not False:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
@@ -174,12 +174,16 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     if evolution.opposes:
         raise BadRequest("its individuals play each other, which jobs cannot; choose another", f"{KEY}.evolver")
     _check(evolution)
-    genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
+    genes = tuple(_gene(override) for override in overrides.values() if override.is_sweep_override())
     if not genes:
         raise BadRequest("nothing to search; give a key a range: 'rl.lr=tag(log,interval(1e-5,1e-2))'", "hydra/sweeper")
     if base.hydra._get_node("sweep")._get_node("subdir")._value() != "${hydra:job.num}":
         raise BadRequest("the jobs of a search are numbered", "hydra.sweep.subdir")
-    words = {key: one.get_value_element_as_str() for key, one in given.items() if not one.is_sweep_override()}
+    words = {
+        key: override.get_value_element_as_str()
+        for key, override in overrides.items()
+        if not override.is_sweep_override()
+    }
     return Search(
         keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=int(base.seed)
     )
@@ -199,11 +203,11 @@ def _check(evolution: IndependentEvolution) -> None:
 # ------------------------------------------------------------------ genes
 
 
-def _gene(one: Override) -> Gene:
+def _gene(override: Override) -> Gene:
     """The gene of a key with a range: an interval, integers, or the words of a list in order."""
-    key, sweep = one.get_key_element(), one.value()
-    if one.key_or_group in NO_GENES:
-        raise BadRequest("is no gene; give it one value", one.key_or_group)
+    key, sweep = override.get_key_element(), override.value()
+    if override.key_or_group in NO_GENES:
+        raise BadRequest("is no gene; give it one value", override.key_or_group)
     try:
         if isinstance(sweep, IntervalSweep):
             low, high = sweep.start, sweep.end
@@ -213,10 +217,10 @@ def _gene(one: Override) -> Gene:
             assert sweep.stop is not None
             return Gene(key, sweep.start, sweep.stop - 1, "log" in sweep.tags, True)
     except ValueError as error:
-        raise BadRequest(str(error), one.key_or_group) from None
-    choices = tuple(_choice(text) for text in one.sweep_string_iterator())
+        raise BadRequest(str(error), override.key_or_group) from None
+    choices = tuple(_choice(text) for text in override.sweep_string_iterator())
     if not choices:
-        raise BadRequest("has no choice", one.key_or_group)
+        raise BadRequest("has no choice", override.key_or_group)
     return Gene(key, choices=choices)
 
 
@@ -233,7 +237,7 @@ def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment])
     """Raise `BadRequest`, at the key that names it, for a result that no result.json will have."""
     from evorl.population.results import check_results
 
-    for world in {repr(one.mdp): one.mdp for one in experiments}.values():
+    for world in {repr(experiment.mdp): experiment.mdp for experiment in experiments}.values():
         evaluated = () if isinstance(world, Problem) else EVALUATED
         check_results(wanted, world, ("steps", "seconds", *evaluated))
 
@@ -243,10 +247,10 @@ def _check_heirs(experiments: Iterable[Experiment]) -> None:
     from evorl.training.train import new_run
 
     state = None
-    for one in experiments:
-        if one.ec is not None:
+    for experiment in experiments:
+        if experiment.ec is not None:
             raise BadRequest("jobs that start from their parents' runs train one learner each; leave it out", "ec")
-        run = new_run(dataclasses.replace(one, mdp=dataclasses.replace(one.mdp), cluster=Local()))
+        run = new_run(dataclasses.replace(experiment, mdp=dataclasses.replace(experiment.mdp), cluster=Local()))
         try:
             state = state or run.learner.state_dict()
             run.learner.load_policy(state)

@@ -53,8 +53,8 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
         first = len(state.rows)
         sweeps.write_index(directory, {str(first + n): words for n, words in enumerate(batch)})
         returned.append(launcher.launch(batch, initial_job_idx=first))
-        for one in returned[-1]:
-            _ = one.return_value  # raises for a job that ended without recording its failure
+        for evaluation in returned[-1]:
+            _ = evaluation.return_value  # raises for a job that ended without recording its failure
         if not state.take():
             break
     return returned
@@ -85,7 +85,10 @@ class SearchState:
         if number >= keys.jobs:
             return None
         self._asked = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
-        return [self.search.job(one, number + n, self._parent(one)) for n, one in enumerate(self._asked)]
+        return [
+            self.search.job(individual, number + n, self._parent(individual))
+            for n, individual in enumerate(self._asked)
+        ]
 
     def take(self) -> bool:
         """Tell the evolver the results of the jobs; return False, and tell nothing, if every job so far has failed.
@@ -103,9 +106,9 @@ class SearchState:
         """The lines of population.jsonl for these jobs. Raises `BadRequest` as `take` does."""
         number = len(self.rows)
         rows: list[dict[str, Any]] = []
-        for n, one in enumerate(self._asked):
+        for n, individual in enumerate(self._asked):
             before = [*self.rows[-1:], *rows[-1:]]
-            rows.append(self._row(one, str(number + n), before[-1]["step"] if before else 0))
+            rows.append(self._row(individual, str(number + n), before[-1]["step"] if before else 0))
         return rows
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -113,16 +116,16 @@ class SearchState:
         for _, group in groupby(rows, key=lambda row: row["batch"]):
             batch = list(group)
             asked = self.evolver.ask(len(batch))
-            if [self._proposal(one) for one in asked] != [(row["id"], row["genes"]) for row in batch]:
+            if [self._proposal(individual) for individual in asked] != [(row["id"], row["genes"]) for row in batch]:
                 raise BadRequest(f"{self.directory / TOLD} is of another search or another version of evorl", PLACE)
             self._tell(asked, batch)
 
     def _tell(self, asked: Sequence[Individual], rows: Sequence[dict[str, Any]]) -> None:
-        evaluations = [_evaluation(one, row) for one, row in zip(asked, rows, strict=True)]
-        for one, row in zip(evaluations, rows, strict=True):
+        evaluations = [_evaluation(individual, row) for individual, row in zip(asked, rows, strict=True)]
+        for evaluation, row in zip(evaluations, rows, strict=True):
             if "failed" not in row:
-                self.homes[one.individual.id] = self.directory / row["job"]
-                self._worth[one.individual.id] = one.objectives[0]
+                self.homes[evaluation.individual.id] = self.directory / row["job"]
+                self._worth[evaluation.individual.id] = evaluation.objectives[0]
         try:
             self.evolver.tell(evaluations)
         except BadRequest as error:
@@ -130,25 +133,28 @@ class SearchState:
         self.rows += rows
         self._batch += 1
 
-    def _parent(self, one: Individual) -> Path | None:
+    def _parent(self, individual: Individual) -> Path | None:
         """The run that an individual's job starts from: its best parent's."""
-        parents = [number for number in one.parents if number in self.homes] if self.search.inherits else []
+        parents = [number for number in individual.parents if number in self.homes] if self.search.inherits else []
         return self.homes[max(parents, key=self._worth.__getitem__)] if parents else None
 
-    def _proposal(self, one: Individual) -> tuple[int, dict[str, Value]]:
-        return one.id, {name.lstrip("+"): value for name, value in self.search.space.values(one.genes).items()}
+    def _proposal(self, individual: Individual) -> tuple[int, dict[str, Value]]:
+        return individual.id, {
+            name.lstrip("+"): value for name, value in self.search.space.values(individual.genes).items()
+        }
 
-    def _row(self, one: Individual, job: str, steps: int) -> dict[str, Any]:
+    def _row(self, individual: Individual, job: str, steps: int) -> dict[str, Any]:
         """A line of population.jsonl, as in a run with a population, with the number of the job."""
         results, failed = job_outcome(self.directory / job)
         if math.isnan(results.get("return", 0.0)):  # its policy could not be evaluated: all objectives are unknown
             results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
         cost = int(results.get("steps", 0))
-        number, genes = self._proposal(one)
+        number, genes = self._proposal(individual)
         objectives = self._objectives(results)
         failed = failed or next((f"its {name} is no number" for name, x in objectives.items() if not is_number(x)), "")
         return {
-            "id": number, "parents": list(one.parents), "role": one.role, "birth": one.birth, "genes": genes,
+            "id": number, "parents": list(individual.parents), "role": individual.role,
+            "birth": individual.birth, "genes": genes,
             "cost": cost, "objectives": objectives, "results": results,
             "step": steps + cost, "seconds": results.get("seconds"), "job": job, "batch": self._batch,
         } | ({"failed": failed} if failed else {})  # fmt: skip
@@ -163,13 +169,13 @@ class SearchState:
         }
 
 
-def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
+def _evaluation(individual: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
     if {"return", "return_std", "episodes"} <= result.keys():  # the deviation is recorded for returns only
         episodes = _sample_like(*(result[name].item() for name in ("return", "return_std", "episodes")))
         result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
-    return Evaluation(one, objectives, row["cost"], result)
+    return Evaluation(individual, objectives, row["cost"], result)
 
 
 def _sample_like(mean: float, std: float, count: float) -> NDArray[np.float64]:
@@ -193,9 +199,9 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
         return {}, str(sweeps.why_unfinished(job))
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
-    found = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
-    found |= {name: result.get(name) for name in ("fitness", "steps", "seconds")}
-    return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
+    results = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
+    results |= {name: result.get(name) for name in ("fitness", "steps", "seconds")}
+    return {name: float(x) if is_number(x) else math.nan for name, x in results.items()}, ""
 
 
 class _ToldRow(msgspec.Struct):
@@ -261,8 +267,8 @@ def _sound(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if "failed" not in row]
 
 
-def print_outcome(search: Search, directory: Path) -> None:
-    """Print the best jobs and the failed ones. Raises SystemExit if all failed."""
+def print_outcome(search: Search, directory: Path) -> bool:
+    """Print the best jobs and the failed ones; return whether any has a fitness."""
     rows = told_rows(directory)
     if not rows:  # all jobs of the first batch failed
         state = SearchState(search, directory)
@@ -273,7 +279,7 @@ def print_outcome(search: Search, directory: Path) -> None:
     if not sound:
         head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
-        raise SystemExit(1)
+        return False
     if lines:
         head = f"evorl: {len(lines)} of {len(rows)} jobs failed, and have no fitness:"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
@@ -282,6 +288,7 @@ def print_outcome(search: Search, directory: Path) -> None:
         genes = " ".join(f"{name}={value}" for name, value in row["genes"].items())
         say(f"best: job {best['job']}, {_worth(best, row)}: {genes}")
     say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")
+    return True
 
 
 def _worth(best: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -109,10 +109,18 @@ def _wait_for_old_workers(directory: Path) -> None:
         time.sleep(0.1)
 
 
-def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
-    """Check every job, then pass them to Hydra's sweeper and launcher.
+class JobsFailed(SystemExit):
+    """Jobs of a sweep failed; the reasons are printed. The command exits with code 1."""
 
-    Raises `BadRequest` before anything is written, and SystemExit if jobs failed.
+    def __init__(self, directory: Path) -> None:
+        super().__init__(1)
+        self.directory = directory
+
+
+def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
+    """Check every job, then pass them to Hydra's sweeper and launcher; return the sweep's directory.
+
+    Raises `BadRequest` before anything is written, and `JobsFailed` if jobs failed.
     """
     from evorl.analysis import sweeps
     from evorl.analysis.notes import uneven_tuning
@@ -131,29 +139,32 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     jobs = asked.keys.jobs if asked else len(planned)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
-    for line in uneven_tuning(_choices(one.composed) for one in planned):
+    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
         say(line)
     place = Path(base.hydra.sweep.dir).absolute()
     if asked:
-        asked.check(place, [one.experiment for one in planned])
-        for number, one in search_loop.next_jobs(asked, place).items():
+        asked.check(place, [plan.experiment for plan in planned])
+        for number, next_job in search_loop.next_jobs(asked, place).items():
             if job.is_run(place / str(number)):
-                check_same_config(place / str(number), _planned(hydra, base, one, name, number).data, KEY)
+                check_same_config(place / str(number), _planned(hydra, base, next_job, name, number).data, KEY)
     _check(base, place, planned, known=not _searches(base))
     with _interruptible(place):
         launchers.start_ray(base)
     directory = job.new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
     with lock(directory, KEY):
-        sweeps.write_index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
+        sweeps.write_index(directory, {} if _searches(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quote(str(directory))}"])
             if asked:
                 search_loop.name_best_job(asked, directory)
     if asked:
-        return search_loop.print_outcome(asked, directory)
-    _print_outcome(
-        directory, dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
-    )
+        sound = search_loop.print_outcome(asked, directory)
+    else:
+        jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
+        sound = _print_outcome(directory, jobs_of)
+    if not sound:
+        raise JobsFailed(directory)
+    return directory
 
 
 @contextmanager
@@ -191,15 +202,15 @@ def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
     Hydra composes the sweep itself with every word that does not vary, where a key of a choice that does may be
     unknown: rl=ppo,td3 rl.batch=100. A list is left to the jobs.
     """
-    given = parse(words, hydra)
-    if not any(one.is_sweep_override() and one.key_or_group in (*GROUPS, *FOLDERS) for one in given):
+    overrides = parse(words, hydra)
+    if not any(override.is_sweep_override() and override.key_or_group in (*GROUPS, *FOLDERS) for override in overrides):
         return [*words]
     return [
-        f"{one.get_key_element()}=choice({one.get_value_element_as_str()})"
-        if one.key_or_group.partition(".")[0] in GROUPS and "." in one.key_or_group
-        and not (one.is_sweep_override() or one.is_delete())
+        f"{override.get_key_element()}=choice({override.get_value_element_as_str()})"
+        if override.key_or_group.partition(".")[0] in GROUPS and "." in override.key_or_group
+        and not (override.is_sweep_override() or override.is_delete())
         else word
-        for one, word in zip(given, words, strict=True)
+        for override, word in zip(overrides, words, strict=True)
     ]  # fmt: skip
 
 
@@ -214,23 +225,27 @@ def _searches(base: DictConfig) -> bool:
 def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     """The words of every job of Hydra's basic sweeper; for other sweepers, the ends of each interval."""
     words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
-    given = parse([*words, *config.task_words(base)], hydra)
-    for one in given:
-        if one.is_interval_sweep() and not _searches(base):
-            raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
-    last = {one.get_key_element(): _values(one) for one in given}  # as in Hydra: the last word for a key counts
+    overrides = parse([*words, *config.task_words(base)], hydra)
+    for override in overrides:
+        if override.is_interval_sweep() and not _searches(base):
+            raise BadRequest(
+                "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
+            )
+    last = {
+        override.get_key_element(): _values(override) for override in overrides
+    }  # as in Hydra: the last word for a key counts
     if empty := [key for key, values in last.items() if not values]:
         raise BadRequest("has no value", empty[0])
     return [list(chosen) for chosen in product(*last.values())]
 
 
-def _values(one: Override) -> list[str]:
-    key = one.get_key_element()
-    if not one.is_sweep_override():
-        return [f"{key}={one.get_value_element_as_str()}"]
-    if one.is_discrete_sweep():
-        return [f"{key}={value}" for value in one.sweep_string_iterator()]
-    interval = one.value()
+def _values(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    if override.is_discrete_sweep():
+        return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    interval = override.value()
     assert isinstance(interval, IntervalSweep)
     return [f"{key}={interval.start}", f"{key}={interval.end}"]
 
@@ -265,10 +280,10 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
     missing = planned
     if known:
         _check_folders(base, directory, planned)
-        for one in planned:
-            if job.is_run(directory / one.folder):
-                check_same_config(directory / one.folder, one.data, KEY)
-        missing = [one for one in planned if sweeps.why_unfinished(directory / one.folder) is not None]
+        for plan in planned:
+            if job.is_run(directory / plan.folder):
+                check_same_config(directory / plan.folder, plan.data, KEY)
+        missing = [plan for plan in planned if sweeps.why_unfinished(directory / plan.folder) is not None]
     _build(missing)
 
 
@@ -277,8 +292,8 @@ def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]
     if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
         raise BadRequest("has the time in it, so that a resume would not find the jobs again", SUBDIR)
     taken: dict[Path, int] = {}
-    for number, one in enumerate(planned):
-        folder = Path(one.folder)
+    for number, plan in enumerate(planned):
+        folder = Path(plan.folder)
         if folder.is_absolute() or ".." in folder.parts or not folder.parts:
             raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
         if (bytes_ := max(len(os.fsencode(part)) for part in folder.parts)) > NAME_BYTES:
@@ -286,11 +301,11 @@ def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]
             raise BadRequest(f"{why}; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it", SUBDIR)
         if folder in taken:
             raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
-        if run_directory.is_link(directory, one.folder):
-            raise BadRequest(f"{directory / one.folder} is a link, and none in a sweep is followed", KEY)
+        if run_directory.is_link(directory, plan.folder):
+            raise BadRequest(f"{directory / plan.folder} is a link, and none in a sweep is followed", KEY)
         taken[folder] = number
     for folder, number in taken.items():
-        if above := next((one for one in folder.parents if one in taken), None):
+        if above := next((parent for parent in folder.parents if parent in taken), None):
             raise BadRequest(f"job {number} would lie inside job {taken[above]}, in {folder}", SUBDIR)
 
 
@@ -302,13 +317,13 @@ def _build(planned: Sequence[Planned]) -> None:
     from evorl.population.work import new_work
 
     different = {
-        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.opponents, e.device, job.start(one.data))): one
-        for one in planned
+        repr((e := plan.experiment).mdp) + repr((e.rl, e.ec, e.opponents, e.device, job.start(plan.data))): plan
+        for plan in planned
     }
-    for one in different.values():
-        with job.explain_misfit(one.composed, one.data["init"]):
-            others = run_players.others_of(one.experiment)
-            new_work(replace(one.experiment, cluster=Local()), job.start(one.data), None, others).close()
+    for text in different.values():
+        with job.explain_misfit(text.composed, text.data["init"]):
+            others = run_players.others_of(text.experiment)
+            new_work(replace(text.experiment, cluster=Local()), job.start(text.data), None, others).close()
 
 
 # ------------------------------------------------------------------ after the last job
@@ -316,12 +331,12 @@ def _build(planned: Sequence[Planned]) -> None:
 
 def _labels(planned: Sequence[Planned]) -> dict[str, str]:
     """Labels of the jobs, by folder: the words that not all jobs share."""
-    common = set.intersection(*(set(one.words) for one in planned))
-    return {one.folder: " ".join(word for word in one.words if word not in common) for one in planned}
+    common = set.intersection(*(set(plan.words) for plan in planned))
+    return {plan.folder: " ".join(word for word in plan.words if word not in common) for plan in planned}
 
 
-def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
-    """Print the results, how many jobs finished and why others failed. Raises SystemExit if any failed."""
+def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
+    """Print the results, how many jobs finished and why others failed; return whether all finished."""
     from evorl.analysis import sweeps
 
     reasons = {folder: sweeps.why_unfinished(directory / folder) for folder in labels}
@@ -332,7 +347,7 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
         lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
         again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
         say("\n".join([again, *lines]), sys.stderr)
-        raise SystemExit(1)
+    return not failed
 
 
 def _show(directory: Path, jobs: Collection[Path]) -> None:
@@ -342,10 +357,10 @@ def _show(directory: Path, jobs: Collection[Path]) -> None:
     from evorl.analysis.terminal_tables import print_tables
 
     try:
-        runs, left_out = read_runs([one for one in jobs if job.is_run(one)])
+        runs, left_out = read_runs([place for place in jobs if job.is_run(place)])
     except (BadRequest, OSError) as error:
         runs, left_out = [], [str(error)]
     for note in left_out:
         say(f"evorl: {note}", sys.stderr)
     if runs:
-        print_tables(runs, [one for one in pending_jobs([directory]) if one.directory in jobs])
+        print_tables(runs, [pending for pending in pending_jobs([directory]) if pending.directory in jobs])

@@ -67,8 +67,8 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
         wandb_report.publish(made, out)
     except NoServer as error:
         if not arrived and not failed:
-            told = f"evorl: no W&B server ({error}); the same command sends the report once there is one"
-            say(told, sys.stderr)
+            notice = f"evorl: no W&B server ({error}); the same command sends the report once there is one"
+            say(notice, sys.stderr)
             return
         failed.append(f"the server is out of reach ({error})")
     except NotSent as error:

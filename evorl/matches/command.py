@@ -100,9 +100,9 @@ def command(words: Sequence[str]) -> None:
 def _cluster(words: Sequence[str]) -> Cluster:
     with config.opened() as hydra:
         composed = config.resolved(config.compose(hydra, words))
-    found: Any = config.group_object(composed["cluster"], Cluster, "cluster", ())
-    assert isinstance(found, Cluster)
-    return found
+    cluster: Any = config.group_object(composed["cluster"], Cluster, "cluster", ())
+    assert isinstance(cluster, Cluster)
+    return cluster
 
 
 class _Progress:

@@ -70,8 +70,8 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     rating = bradley_terry(wins)
     nash, _ = nash_averaging(log_odds(wins, games))
     resampled = [_resampled(sides, len(players), seed, number) for number in range(RESAMPLES)]
-    ratings = np.array([bradley_terry(one) for one in resampled])
-    mixtures = np.array([nash_averaging(log_odds(one, games))[0] for one in resampled])
+    ratings = np.array([bradley_terry(table) for table in resampled])
+    mixtures = np.array([nash_averaging(log_odds(table, games))[0] for table in resampled])
     others = np.where(games > 0, score, np.inf)
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
@@ -90,18 +90,18 @@ _Sides = dict[tuple[int, int], tuple[Array, Array]]
 
 
 def _by_side(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]]) -> _Sides:
-    found = {}
+    played = {}
     for i, j in combinations(range(len(players)), 2):
         names, swapped = key(players[i], players[j])
         each = np.array(points[names])
         each = each[: len(each) // 2 * 2]
-        found[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
-    return found
+        played[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
+    return played
 
 
 def _first_side(sides: _Sides, seed: int) -> tuple[float, float, float]:
     """The share of points of side 0 over all games, and its bounds: by bootstrap over keys, which all pairs share."""
-    keys = max(len(one) for pair in sides.values() for one in pair)
+    keys = max(len(played) for pair in sides.values() for played in pair)
     points, games = np.zeros(keys), np.zeros(keys)
     for own, other in sides.values():  # games 2k and 2k + 1 have the same key
         for each in (own, 1 - other):
@@ -117,7 +117,7 @@ def _totals(sides: _Sides, count: int) -> tuple[Array, NDArray[np.int64]]:
     wins, games = np.zeros((count, count)), np.zeros((count, count), np.int64)
     for (i, j), pair in sides.items():
         games[i, j] = games[j, i] = sum(map(len, pair))
-        wins[i, j] = sum(float(one.sum()) for one in pair)
+        wins[i, j] = sum(float(points.sum()) for points in pair)
         wins[j, i] = games[i, j] - wins[i, j]
     return wins, games
 
@@ -127,12 +127,12 @@ def _share(wins: Array, games: NDArray[np.int64]) -> Array:
 
 
 def _shares_by_side(sides: _Sides, count: int) -> Array:
-    found = np.full((2, count, count), 0.5)
+    scores = np.full((2, count, count), 0.5)
     for (i, j), pair in sides.items():
         for side in (0, 1):
-            found[side, i, j] = pair[side].mean()
-            found[1 - side, j, i] = 1 - found[side, i, j]
-    return found
+            scores[side, i, j] = pair[side].mean()
+            scores[1 - side, j, i] = 1 - scores[side, i, j]
+    return scores
 
 
 def log_odds(wins: Array, games: NDArray[np.int64]) -> Array:
@@ -145,8 +145,8 @@ def _resampled(sides: _Sides, count: int, seed: int, number: int) -> Array:
     """Points [K, K] of games that are drawn anew, with replacement, within each pair and seat."""
     draw = seeds.generator(seed, "bootstrap", number)
 
-    def again(one: Array) -> Array:
-        return np.asarray(one[draw.integers(0, len(one), len(one))])
+    def again(array: Array) -> Array:
+        return np.asarray(array[draw.integers(0, len(array), len(array))])
 
     return _totals({pair: (again(own), again(other)) for pair, (own, other) in sides.items()}, count)[0]
 

@@ -62,7 +62,7 @@ class Matches:
 
     def play(self, pairs: Sequence[Sequence[int]]) -> list[Outcome]:
         """Play pairs, which `alike` has put together."""
-        return list(self.outcomes([Pair(*one) for one in pairs]))
+        return list(self.outcomes([Pair(*pair) for pair in pairs]))
 
     def outcomes(self, pairs: Sequence[Pair]) -> Iterator[Outcome]:
         """Yield the outcome of each pair when its last game has ended. Of ``pairs``, `alike` has put them together."""
@@ -93,11 +93,11 @@ class Matches:
 
         Player a has side 0 in the games of even numbers, so in even game slots.
         """
-        each = [self.players[one].learner for one in (pair.a, pair.b) if self.players[one].learner is not None]
+        each = [self.players[player].learner for player in (pair.a, pair.b) if self.players[player].learner is not None]
         game = np.arange(width)
         mine = np.stack([2 * game + (game + seat) % 2 for seat in range(2)]) if len(each) == 2 else game[None]
         slots = mine + np.arange(blocks)[:, None, None] * mine.size
-        if len({self.players[one].form for one in (pair.a, pair.b)}) == 1:
+        if len({self.players[player].form for player in (pair.a, pair.b)}) == 1:
             return [(each[0], slots.reshape(-1, width))]
         return [(example, slots[:, seat]) for seat, example in enumerate(each)]
 
@@ -140,8 +140,8 @@ class _Run:
             heartbeat()
             noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
             player.send(rows, player.decide(noise))
-            now, over = player.recv()
-            rows = now.slots
+            decisions, over = player.recv()
+            rows = decisions.slots
             touched = set()
             for slot, episode in over:
                 game = slot // self.sides
@@ -163,7 +163,9 @@ class _Run:
         self.pairs[block] = pair
         if pair is None:
             return
-        learners = [one.learner for one in (self.players[pair.a], self.players[pair.b]) if one.learner is not None]
+        learners = [
+            player.learner for player in (self.players[pair.a], self.players[pair.b]) if player.learner is not None
+        ]
         for seat, learner in enumerate(learners):
             form, place = (0, len(learners) * block + seat) if len(self.seats.forms) == 1 else (seat, block)
             self.seats.put(form, place, learner.weights())
@@ -186,7 +188,7 @@ class _Run:
                 sides = self.ended.pop((game, episode))
                 if number < pair.end:
                     mine, other = sides[number % 2], sides.get(1 - number % 2)
-                    games[number] = points(mine, other), round(max(one.length for one in sides.values()))
+                    games[number] = points(mine, other), round(max(side.length for side in sides.values()))
             for late in [key for key in self.ended if key[0] == game]:
                 del self.ended[late]
         return games
@@ -194,4 +196,4 @@ class _Run:
 
 def _outcome(pair: Pair, games: _Games) -> Outcome:
     each = [games[number] for number in range(pair.first, pair.end)]
-    return Outcome(pair, [one for one, _ in each], [length for _, length in each])
+    return Outcome(pair, [score for score, _ in each], [length for _, length in each])

@@ -30,7 +30,7 @@ def document(entry: Entry, setting: Mapping[str, Any], judged: Judgement, record
     lists = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(judged).items()}
     return {
         "evorl": __version__, **setting, "versions": provenance.versions(),
-        "players": [one.record() for one in entry.players], "judgement": lists,
+        "players": [player.record() for player in entry.players], "judgement": lists,
         "pairs": [_pair(entry, record, i, j) for i, j in combinations(range(len(entry.players)), 2)],
         "sentences": _sentences(entry, judged),
     }  # fmt: skip
@@ -58,7 +58,7 @@ def _pair(entry: Entry, record: Record, i: int, j: int) -> dict[str, Any]:
 
 def _sentences(entry: Entry, judged: Judgement) -> list[str]:
     sides = entry.world.side_names or ("side 0", "side 1")
-    return sentences(judged, [one.name for one in entry.players], sides)
+    return sentences(judged, [player.name for player in entry.players], sides)
 
 
 def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
@@ -98,7 +98,7 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
     order = np.argsort(-judged.rating, kind="stable")
     names = [entry.players[i].name for i in order]
     square = np.ix_(order, order)
-    bounds = np.stack([one[square] for one in judged.score_bounds])
+    bounds = np.stack([bound[square] for bound in judged.score_bounds])
     pictures = {
         "matrix": payoff_figures.payoff_figure(names, judged.score[square], bounds),
         "ratings": payoff_figures.ratings_figure(
@@ -111,7 +111,7 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
     }
     tables = {
         "Players": _rows(entry, judged),
-        "Where the players come from": [_origin(one.record()) for one in entry.players],
+        "Where the players come from": [_origin(player.record()) for player in entry.players],
     }
     facts = f"{len(names)} players · {int(judged.games.sum()) // 2:,} games · evorl {__version__}"
     html = payoff_figures.page(
@@ -134,7 +134,7 @@ def _origin(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _csv(entry: Entry, judged: Judgement) -> bytes:
     """A row for each ordered pair."""
-    names = [one.name for one in entry.players]
+    names = [player.name for player in entry.players]
     rows = []
     for i, j in zip(*np.nonzero(judged.games), strict=True):
         numbers = judged.score[i, j], *judged.score_bounds[:, i, j], *judged.by_side[:, i, j]

@@ -50,21 +50,21 @@ def play_missing(
 
 def _pairs(players: Sequence[Player]) -> dict[tuple[str, str], tuple[int, int]]:
     """The places of the players of each pair by their fingerprints, in the order in which they play."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
     for i, j in combinations(range(len(players)), 2):
         names, swapped = key(players[i], players[j])
-        found.setdefault(names, (j, i) if swapped else (i, j))
-    return found
+        counts.setdefault(names, (j, i) if swapped else (i, j))
+    return counts
 
 
 def _missing(players: Sequence[Player], record: Record, wanted: Callable[[Sequence[float]], int]) -> list[Pair]:
     """The games that are to be played next. Those of a pair begin with a whole number of rows."""
-    found = []
+    missing = []
     for names, (a, b) in _pairs(players).items():
         points = record.points.get(names, [])
         if len(points) < (end := wanted(points)):
-            found.append(Pair(a, b, len(points) // ROWS * ROWS, end))
-    return found
+            missing.append(Pair(a, b, len(points) // ROWS * ROWS, end))
+    return missing
 
 
 def _outcomes(matches: Matches, missing: Sequence[Pair], cluster: Cluster) -> Iterator[Outcome]:

@@ -53,7 +53,7 @@ class Seats:
         start: Tensor | None,
     ) -> Decision:
         after = None if carry is None else carry.clone()
-        found = []
+        seats = []
         for form, slots in zip(self.forms, self._slots, strict=True):
             own = form.carry(len(slots)) if carry is not None else None
             memory = None if own is None or carry is None else carry[:, slots, : own.shape[-1]]
@@ -61,10 +61,10 @@ class Seats:
             masks = None if legal is None else legal[slots]
             rows = tuple(x.index_select(0, slots) for x in inputs)
             decision = form.act(rows, masks, noise.index_select(0, slots), memory, begins)
-            found.append(decision.played)
+            seats.append(decision.played)
             if after is not None and decision.carry is not None:
                 after[:, slots, : decision.carry.shape[-1]] = decision.carry
-        played = (found[0] if len(found) == 1 else torch.cat(found)).index_select(0, self._place)
+        played = (seats[0] if len(seats) == 1 else torch.cat(seats)).index_select(0, self._place)
         nothing = torch.zeros(len(noise))
         return Decision(played, played, nothing, nothing[:, None], after)
 

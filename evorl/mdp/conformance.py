@@ -129,28 +129,28 @@ class _Playthrough:
         self.recv()
 
     def recv(self) -> Decisions:
-        now = self.now = self.arena.recv()
-        _check_decisions(now, self.arena)
-        slots = now.slots.tolist()
+        decisions = self.decisions = self.arena.recv()
+        _check_decisions(decisions, self.arena)
+        slots = decisions.slots.tolist()
         _require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
-        results = _results(now)
+        results = _results(decisions)
         for slot in slots:
             self._note(slot, results.pop(slot, None))
         _require(not results, f"results came for the slots {sorted(results)}, which do not wait")
         self.waiting |= set(slots)
-        self.cost += now.cost
-        return now
+        self.cost += decisions.cost
+        return decisions
 
     def _note(self, slot: int, result: dict[str, float] | None) -> None:
-        now = self.now
-        terminated, truncated = bool(now.terminated[slot]), bool(now.truncated[slot])
+        decisions = self.decisions
+        terminated, truncated = bool(decisions.terminated[slot]), bool(decisions.truncated[slot])
         over = terminated or truncated
         if not self.rows[slot] and not self.restored:
-            _require(
-                not over and not now.reward[slot].any(), f"slot {slot} has a reward or an end before its first action"
-            )
+            early = over or decisions.reward[slot].any()
+            _require(not early, f"slot {slot} has a reward or an end before its first action")
         _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
-        _require(slot not in now.failed, f"slot {slot} had to start its episode again: its world raised (see the log)")
+        why = f"slot {slot} had to start its episode again: its world raised (see the log)"
+        _require(slot not in decisions.failed, why)
         reported = result is not None or self.lives
         _require(not over or reported, f"slot {slot} ended an episode without results")
         if result is not None:
@@ -162,22 +162,22 @@ class _Playthrough:
             self._check_stacks(slot, over)
         except WorldError as error:
             raise Nonconformity(f"slot {slot}: {error}") from None
-        final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
-        outcome = (now.reward[slot].tobytes(), terminated, truncated)
-        self.rows[slot].append(_Record(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
+        final = tuple(x[slot].tobytes() for x in decisions.final) if truncated else ()
+        outcome = (decisions.reward[slot].tobytes(), terminated, truncated)
+        self.rows[slot].append(_Record(_seen(decisions, slot), outcome, final, tuple(sorted((result or {}).items()))))
 
     def _check_stacks(self, slot: int, over: bool) -> None:
-        for n, one in enumerate(self.arena.spec.inputs):
-            seen, final = self.now.inputs[n][[slot]], self.now.final[n][[slot]]
+        for n, entry in enumerate(self.arena.spec.inputs):
+            seen, final = self.decisions.inputs[n][[slot]], self.decisions.final[n][[slot]]
             before = self.stacks.get((slot, n), None if self.restored else seen)
-            if one.stacked and before is not None:
-                check_stacks(one, before, seen, np.array([over or (slot, n) not in self.stacks]))
-                if self.now.truncated[slot]:
-                    check_stacks(one, before, final, np.array([False]))
+            if entry.stacked and before is not None:
+                check_stacks(entry, before, seen, np.array([over or (slot, n) not in self.stacks]))
+                if self.decisions.truncated[slot]:
+                    check_stacks(entry, before, final, np.array([False]))
             self.stacks[slot, n] = seen
 
     def _send(self) -> None:
-        spec, legal, slots = self.arena.spec, self.now.legal, sorted(self.waiting)
+        spec, legal, slots = self.arena.spec, self.decisions.legal, sorted(self.waiting)
         actions = [random_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
         self.arena.send(np.array(slots, np.int64), np.stack(actions))
         self.waiting.clear()
@@ -186,34 +186,33 @@ class _Playthrough:
         return generator("conformance", self.seed, 0 if self.same_actions else slot, len(self.rows[slot]))
 
 
-def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
-    parts = now.inputs if now.legal is None else (*now.inputs, now.legal)
+def _seen(decisions: Decisions, slot: int) -> tuple[bytes, ...]:
+    parts = decisions.inputs if decisions.legal is None else (*decisions.inputs, decisions.legal)
     return tuple(part[slot].tobytes() for part in parts)
 
 
 # ------------------------------------------------------------------ rules for an arena
 
 
-def _check_decisions(now: Decisions, arena: Arena) -> None:
+def _check_decisions(decisions: Decisions, arena: Arena) -> None:
     spec, count = arena.spec, arena.slots
-    slots = now.slots
+    slots = decisions.slots
     check_array("slots", slots, (len(slots),), "int64")
-    check_arrays(now, spec, count)
+    check_arrays(decisions, spec, count)
     rising = len(slots) > 0 and slots[0] >= 0 and slots[-1] < count and bool((np.diff(slots) > 0).all())
     _require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
-    _require(np.isfinite(now.reward[slots]).all(), "a reward is not finite")
-    both = slots[now.terminated[slots] & now.truncated[slots]]
+    _require(np.isfinite(decisions.reward[slots]).all(), "a reward is not finite")
+    both = slots[decisions.terminated[slots] & decisions.truncated[slots]]
     _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
-    odd = sorted(set(now.failed) - set(slots.tolist()))
+    odd = sorted(set(decisions.failed) - set(slots.tolist()))
     _require(not odd, f"the slots {odd} failed and do not wait")
-    _require(
-        isinstance(now.cost, int | np.integer) and now.cost >= 0, f"cost must be a whole number >= 0, not {now.cost!r}"
-    )
-    _check_finite("inputs", now.inputs, spec, slots)
-    _check_finite("final", now.final, spec, slots[now.truncated[slots]])
+    cost = decisions.cost
+    _require(isinstance(cost, int | np.integer) and cost >= 0, f"cost must be a whole number >= 0, not {cost!r}")
+    _check_finite("inputs", decisions.inputs, spec, slots)
+    _check_finite("final", decisions.final, spec, slots[decisions.truncated[slots]])
     for name, legal, rows in (
-        ("legal", now.legal, slots),
-        ("final_legal", now.final_legal, slots[now.truncated[slots]]),
+        ("legal", decisions.legal, slots),
+        ("final_legal", decisions.final_legal, slots[decisions.truncated[slots]]),
     ):
         if legal is not None:
             _check_choices(name, legal[rows], spec)
@@ -229,8 +228,8 @@ def _check_choices(name: str, legal: Array, spec: Spec) -> None:
         _require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
 
 
-def _results(now: Decisions) -> dict[int, dict[str, float]]:
-    for slot, result in now.results:
+def _results(decisions: Decisions) -> dict[int, dict[str, float]]:
+    for slot, result in decisions.results:
         for name, value in result.items():
             try:
                 check_name(name)
@@ -238,7 +237,7 @@ def _results(now: Decisions) -> dict[int, dict[str, float]]:
                 raise Nonconformity(f"slot {slot}: {error}") from None
             fine = isinstance(value, int | float | np.number) and np.isfinite(value)
             _require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
-    return dict(now.results)
+    return dict(decisions.results)
 
 
 def _check_equal(a: list[list[_Record]], b: list[list[_Record]], what: str) -> None:
@@ -298,9 +297,9 @@ def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
 
 
 def _check_restored(playthrough: _Playthrough, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
-    now = playthrough.recv()
+    decisions = playthrough.recv()
     _require(playthrough.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
-    _require(now.cost == 0 and not now.results, "a restored arena counts steps or reports results again")
+    _require(decisions.cost == 0 and not decisions.results, "a restored arena counts steps or reports results again")
     for slot in sorted(waiting):
         (row,) = playthrough.rows[slot]
         _require(row.seen == last[slot], f"slot {slot}: a restored arena shows something else than when it was saved")

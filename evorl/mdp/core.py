@@ -367,6 +367,10 @@ class World(ABC):
         """Whether every episode ends, as far as the world can tell."""
         return True
 
+    def environment_spaces(self) -> tuple[Any, Any] | None:
+        """The gymnasium spaces of observations and actions; None for a world that is no gymnasium environment."""
+        return None
+
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 

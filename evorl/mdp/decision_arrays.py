@@ -53,7 +53,7 @@ class BattleForms:
     """The forms of a battle's states and rewards; ``world`` is its name."""
 
     def __init__(self, spec: Spec, world: str) -> None:
-        self._inputs = tuple(Form(f"the input {one.name!r}", one.shape, one.dtype) for one in spec.inputs)
+        self._inputs = tuple(Form(f"the input {entry.name!r}", entry.shape, entry.dtype) for entry in spec.inputs)
         self._reward = Form("the reward", (len(spec.rewards),), np.float32)
         self._legal = Form("the legal mask", (sum(heads(spec.action)),), np.bool_) if spec.masked else None
         self._world = world

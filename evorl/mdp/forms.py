@@ -101,24 +101,24 @@ def _short(number: Any) -> str:
     return f"{float(number):.6g}"
 
 
-def check_arrays(now: Decisions, spec: Spec, slots: int) -> None:
+def check_arrays(decisions: Decisions, spec: Spec, slots: int) -> None:
     """Raise `Mismatch` unless the arrays of an arena with so many slots have the shapes and dtypes of its spec."""
-    check_array("reward", now.reward, (slots, len(spec.rewards)), "float32")
-    check_array("terminated", now.terminated, (slots,), "bool")
-    check_array("truncated", now.truncated, (slots,), "bool")
-    check_inputs("inputs", now.inputs, spec, slots)
-    check_inputs("final", now.final, spec, slots)
-    check_mask("legal", now.legal, spec, slots)
-    if now.final_legal is not None:
-        check_mask("final_legal", now.final_legal, spec, slots)
+    check_array("reward", decisions.reward, (slots, len(spec.rewards)), "float32")
+    check_array("terminated", decisions.terminated, (slots,), "bool")
+    check_array("truncated", decisions.truncated, (slots,), "bool")
+    check_inputs("inputs", decisions.inputs, spec, slots)
+    check_inputs("final", decisions.final, spec, slots)
+    check_mask("legal", decisions.legal, spec, slots)
+    if decisions.final_legal is not None:
+        check_mask("final_legal", decisions.final_legal, spec, slots)
 
 
 def check_inputs(name: str, arrays: tuple[Array, ...], spec: Spec, slots: int) -> None:
     """Raise `Mismatch` unless these are the arrays [B, ...] of the spec's inputs for B = slots."""
     if len(arrays) != len(spec.inputs):
         raise Mismatch(f"{name} has {len(arrays)} arrays, the spec has {len(spec.inputs)}")
-    for one, array in zip(spec.inputs, arrays, strict=True):
-        check_array(f"{name} {one.name!r}", array, (slots, *one.shape), one.dtype)
+    for entry, array in zip(spec.inputs, arrays, strict=True):
+        check_array(f"{name} {entry.name!r}", array, (slots, *entry.shape), entry.dtype)
 
 
 def check_mask(name: str, legal: Array | None, spec: Spec, slots: int) -> None:
@@ -176,23 +176,23 @@ class Resolution:
         """Look at the next value of a world. Raises `Mismatch` instead of a warning within `strict`."""
         if self._seen >= self.VALUES:
             return
-        now = x.astype(np.float64).ravel()
+        present = x.astype(np.float64).ravel()
         if self._seen == 0:
-            self._low, self._high = now.copy(), now.copy()
-            self._changed, self._lost = np.zeros((2, now.size), np.int64)
+            self._low, self._high = present.copy(), present.copy()
+            self._changed, self._lost = np.zeros((2, present.size), np.int64)
         else:
-            self._compare(now, world)
-        self._seen, self._last = self._seen + 1, now
+            self._compare(present, world)
+        self._seen, self._last = self._seen + 1, present
 
-    def _compare(self, now: Array, world: str) -> None:
+    def _compare(self, present: Array, world: str) -> None:
         before = self._last
         with np.errstate(over="ignore", invalid="ignore"):  # others refuse what is not finite
-            changed = np.abs(now - before) > np.abs(now) * 2.0**-46
-            lost = changed & (now.astype(np.float32) == before.astype(np.float32))
+            changed = np.abs(present - before) > np.abs(present) * 2.0**-46
+            lost = changed & (present.astype(np.float32) == before.astype(np.float32))
             self._changed += changed
             self._lost += lost
-            np.minimum(self._low, now, out=self._low)
-            np.maximum(self._high, now, out=self._high)
+            np.minimum(self._low, present, out=self._low)
+            np.maximum(self._high, present, out=self._high)
             step = np.spacing(np.maximum(np.abs(self._low), np.abs(self._high)).astype(np.float32))
             narrow = self._high - self._low < 256 * step
         for place in np.flatnonzero(
@@ -203,7 +203,7 @@ class Resolution:
                 world,
                 self._name,
                 f"{self._name} has numbers that float32, in which policies compute, cannot tell apart "
-                f"({float(before[place])!r} and {float(now[place])!r}): subtract a constant there",
+                f"({float(before[place])!r} and {float(present[place])!r}): subtract a constant there",
             )
 
 

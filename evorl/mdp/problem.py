@@ -146,9 +146,9 @@ def _bowl(x: Points) -> Points:
 
 def _products(a: Points, b: Points) -> Points:
     """Return [N, M] from [N, M - 1]: a1 ... a(M-1), a1 ... a(M-2) b(M-1), ..., a1 b2, b1."""
-    one = np.ones((len(a), 1))
-    products: Points = np.multiply.accumulate(np.hstack([one, a]), axis=1)
-    return products[:, ::-1] * np.hstack([one, b[:, ::-1]])
+    ones = np.ones((len(a), 1))
+    products: Points = np.multiply.accumulate(np.hstack([ones, a]), axis=1)
+    return products[:, ::-1] * np.hstack([ones, b[:, ::-1]])
 
 
 def _sphere(place: Points) -> Points:

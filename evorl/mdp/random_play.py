@@ -36,11 +36,11 @@ def result_names(world: World, seconds: float) -> frozenset[str] | None:
     try:
         with closing(replace(world)) as own, closing(own.arena(own.sides, Episodes(0, "reported"))) as arena:
             while time.monotonic() < ends:
-                now = arena.recv()
-                if now.results:
-                    return frozenset(now.results[0][1])
-                legal = [None if now.legal is None else now.legal[slot] for slot in now.slots]
-                arena.send(now.slots, np.stack([random_action(arena.spec, one, draw) for one in legal]))
+                decisions = arena.recv()
+                if decisions.results:
+                    return frozenset(decisions.results[0][1])
+                legal = [None if decisions.legal is None else decisions.legal[slot] for slot in decisions.slots]
+                arena.send(decisions.slots, np.stack([random_action(arena.spec, mask, draw) for mask in legal]))
     except Exception:
         return None
     return None

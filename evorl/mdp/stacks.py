@@ -14,15 +14,15 @@ from evorl.mdp.core import Array, Input, WorldError
 
 def depth(inputs: Sequence[Input]) -> int:
     """Return the number of frames of the deepest stack; 1 without stacks."""
-    return max((one.shape[0] for one in inputs if one.stacked), default=1)
+    return max((entry.shape[0] for entry in inputs if entry.stacked), default=1)
 
 
-def check_stacks(one: Input, before: Array, after: Array, begins: Array) -> None:
+def check_stacks(entry: Input, before: Array, after: Array, begins: Array) -> None:
     """Raise `WorldError` unless the states ``after`` [N, k, ...] hold the frames of those ``before`` them [N, k, ...]
     and one more, or the same frame k times where their episode ``begins`` [N]."""
     for was, now, first in zip(before, after, begins, strict=True):  # row by row, in the processor's cache
         if not np.array_equal(now[:-1], now[1:] if first else was[1:]):
             raise WorldError(
-                f"the input {one.name!r} is no stack of the newest {one.shape[0]} frames, as its spec says: "
+                f"the input {entry.name!r} is no stack of the newest {entry.shape[0]} frames, as its spec says: "
                 + ("an episode begins with several frames" if first else "a state does not go on from the one before")
             )

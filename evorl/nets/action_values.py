@@ -30,7 +30,7 @@ class ActionValues(nn.Module):
         super().__init__()
         assert isinstance(spec.action, Discrete)
         self.spec = spec
-        self.light = not net.lstm and not any(is_image(one) for one in spec.inputs)  # as `Policy.light`
+        self.light = not net.lstm and not any(is_image(entry) for entry in spec.inputs)  # as `Policy.light`
         self.encoders, width = encoders(spec, net.encoder, dense=False)
         self.core = LSTM(width, net.lstm) if net.lstm else None
         width = net.lstm or width
@@ -95,7 +95,7 @@ def noise_size(network: nn.Module) -> int:
 
 def perturbed(network: nn.Module, named: Mapping[str, Tensor], noise: Tensor) -> dict[str, Tensor]:
     """Return the parameters of a network under standard normal noise [Z]."""
-    noise, at, found = noise.sign() * noise.abs().sqrt(), 0, dict(named)  # f(x) = sgn(x) sqrt(|x|)
+    noise, at, noisy = noise.sign() * noise.abs().sqrt(), 0, dict(named)  # f(x) = sgn(x) sqrt(|x|)
     for name, layer in _noisy(network):
         groups, inputs, width = layer.weight.shape
         before, after = (
@@ -104,10 +104,10 @@ def perturbed(network: nn.Module, named: Mapping[str, Tensor], noise: Tensor) ->
         at += groups * (inputs + width)
         after = after.view(groups, 1, width)
         factors = before.view(groups, inputs, 1) * after
-        found[f"{name}.weight"] = named[f"{name}.weight"] + named[f"{name}.weight_sigma"] * factors
+        noisy[f"{name}.weight"] = named[f"{name}.weight"] + named[f"{name}.weight_sigma"] * factors
         if layer.bias is not None:
-            found[f"{name}.bias"] = named[f"{name}.bias"] + named[f"{name}.bias_sigma"] * after
-    return found
+            noisy[f"{name}.bias"] = named[f"{name}.bias"] + named[f"{name}.bias_sigma"] * after
+    return noisy
 
 
 def _noisy(network: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:

@@ -206,33 +206,33 @@ class Trace:
         for number, (_, args, kwargs, out) in enumerate(self.calls):
             made |= {id(x) for x in tree_leaves(out)}
             last |= {id(x): number for x in tree_leaves((args, kwargs, out)) if id(x) in made}
-        found: list[list[int]] = [[] for _ in self.calls]
+        released: list[list[int]] = [[] for _ in self.calls]
         for one in last.keys() - {id(x) for x in self.results}:
-            found[last[one]].append(one)
-        return found
+            released[last[one]].append(one)
+        return released
 
     def of_one_device(self) -> Trace:
         """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""
-        moved = [one.operation is _MOVE and one.args[0].device.type == "cpu" for one in self.calls]
-        assert not {_memory(one.out) for one, was in zip(self.calls, moved, strict=True) if was} & self.written
-        return replace(self, calls=[one for one, was in zip(self.calls, moved, strict=True) if not was])
+        moved = [call.operation is _MOVE and call.args[0].device.type == "cpu" for call in self.calls]
+        assert not {_memory(call.out) for call, was in zip(self.calls, moved, strict=True) if was} & self.written
+        return replace(self, calls=[call for call, was in zip(self.calls, moved, strict=True) if not was])
 
     @property
     def constants(self) -> list[Tensor]:
         """What operations read that is neither an argument nor made by them."""
-        known = {id(x) for x in (*self.example, *tree_leaves([one.out for one in self.calls]))}
-        read = tree_leaves([(one.args, one.kwargs) for one in self.calls])
+        known = {id(x) for x in (*self.example, *tree_leaves([call.out for call in self.calls]))}
+        read = tree_leaves([(call.args, call.kwargs) for call in self.calls])
         return [x for x in (*read, *self.results) if isinstance(x, Tensor) and id(x) not in known]
 
     @cached_property
     def written(self) -> set[int]:
         """The memory that operations write in place; versions of tensors do not tell, since Adam's kernel sets none."""
-        found = list[Any]()
+        outputs = list[Any]()
         for operation, args, kwargs, _ in self.calls:
             arguments = operation._schema.arguments
-            given = {**{one.name: x for one, x in zip(arguments, args, strict=False)}, **kwargs}
-            found += tree_leaves([given.get(one.name) for one in arguments if one.is_write])
-        return {_memory(x) for x in found if isinstance(x, Tensor)}
+            values = {**{argument.name: x for argument, x in zip(arguments, args, strict=False)}, **kwargs}
+            outputs += tree_leaves([values.get(argument.name) for argument in arguments if argument.is_write])
+        return {_memory(x) for x in outputs if isinstance(x, Tensor)}
 
     @property
     def text(self) -> str:

@@ -69,8 +69,8 @@ def require_compiler(device: torch.device) -> None:
 
 def _folder() -> Path:
     """Where libraries are kept, made if need be."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    folder = (given if given.is_absolute() else Path.home() / ".cache") / "evorl"
+    path = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = (path if path.is_absolute() else Path.home() / ".cache") / "evorl"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -100,8 +100,8 @@ def _processor() -> str:
     """The name of the processor; the code is made for this one only."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
-    told = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
-    return f"{torch.backends.cpu.get_cpu_capability()} {sorted(told)}"
+    features = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    return f"{torch.backends.cpu.get_cpu_capability()} {sorted(features)}"
 
 
 def _compile(record: Trace) -> bytes:

@@ -134,8 +134,8 @@ IMAGE_ENCODERS: dict[Encoder, type[Convolutions | ImpalaResNet]] = {
 def encoders(spec: Spec, kind: Encoder, dense: bool = True) -> tuple[nn.ModuleList, int]:
     """Return an encoder for each input, and the width of their outputs together."""
     image = IMAGE_ENCODERS[kind]
-    found = [image(one.shape, dense) if is_image(one) else Flatten(one.shape) for one in spec.inputs]
-    return nn.ModuleList(found), sum(one.width for one in found)
+    modules = [image(entry.shape, dense) if is_image(entry) else Flatten(entry.shape) for entry in spec.inputs]
+    return nn.ModuleList(modules), sum(encoder.width for encoder in modules)
 
 
 def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:
@@ -144,6 +144,6 @@ def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor
     return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
 
 
-def is_image(one: Input) -> bool:
+def is_image(entry: Input) -> bool:
     """Whether an input is a picture, which convolutions encode."""
-    return len(one.shape) == 3 and one.dtype == "uint8"
+    return len(entry.shape) == 3 and entry.dtype == "uint8"

@@ -196,7 +196,7 @@ class Policy(nn.Module):
     @property
     def light(self) -> bool:
         """Whether an update is few and small operations, so that their overhead is most of its time."""
-        return self.core is None and not any(is_image(one) for one in self.spec.inputs)
+        return self.core is None and not any(is_image(entry) for entry in self.spec.inputs)
 
     def carry(self, rows: int) -> Tensor | None:
         """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
@@ -216,7 +216,7 @@ class Policy(nn.Module):
         if self.net.output == "tanh":
             raw = torch.tanh(raw)
         if len(lead) > 1:
-            raw, value, features = (one.view(*lead, -1) for one in (raw, value, features))
+            raw, value, features = (output.view(*lead, -1) for output in (raw, value, features))
         return Output(raw, self.log_std, value, carry, features)
 
     def raw_of_several(self, parameters: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:

@@ -107,7 +107,7 @@ class Moments:
     """
 
     def __init__(self, inputs: tuple[Input, ...], whiten: bool = False) -> None:
-        numbers = {i: one.shape for i, one in enumerate(inputs) if one.dtype != "uint8" and 0 not in one.shape}
+        numbers = {i: entry.shape for i, entry in enumerate(inputs) if entry.dtype != "uint8" and 0 not in entry.shape}
         self.whiten = whiten
         self.running: dict[int, Running] = {
             i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)
@@ -176,11 +176,11 @@ class ReturnScale:
 
     def __call__(self, reward: Tensor, start: Tensor) -> Tensor:
         """reward [T, B, R], start [T, B] -> scaled reward within [-CLIP, CLIP]; the statistics include this batch."""
-        now = torch.zeros_like(reward[0]) if self.returns is None else self.returns
+        returns = torch.zeros_like(reward[0]) if self.returns is None else self.returns
         seen = torch.empty_like(reward)
         for t in range(len(reward)):
-            seen[t] = now = now * self.gamma * (~start[t]).unsqueeze(-1) + reward[t]
-        self.returns = now
+            seen[t] = returns = returns * self.gamma * (~start[t]).unsqueeze(-1) + reward[t]
+        self.returns = returns
         self.running.update(seen.flatten(0, 1))
         return (reward / self.running.std.float().clamp(min=FLOOR)).clamp(-CLIP, CLIP)
 

@@ -27,8 +27,8 @@ class Appointed(Pool):
     def __init__(self, config: PastSelves, others: Sequence[Appointment]) -> None:
         """``config.latest`` is the share of games against the learner itself."""
         super().__init__(config)
-        self.snapshots = [Opponent(one.number, f"player {one.number}", 0, one.weights) for one in others]
-        chances = np.array([one.chance for one in others])
+        self.snapshots = [Opponent(other.number, f"player {other.number}", 0, other.weights) for other in others]
+        chances = np.array([other.chance for other in others])
         self._chances = chances / chances.sum() if len(chances) else chances
         self.games: list[Game] = []
 

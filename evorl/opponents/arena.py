@@ -145,34 +145,34 @@ class OpponentArena:
 
     # -------------------------------------------------------------- sides
 
-    def _receive(self, now: Decisions) -> None:
+    def _receive(self, decisions: Decisions) -> None:
         """Note which sides wait, and the outcomes of the learner's actions."""
-        rows, out = now.slots, self._out
-        out.cost += now.cost
+        rows, out = decisions.slots, self._out
+        out.cost += decisions.cost
         self._waiting[rows] = True
-        over = now.terminated | now.truncated
+        over = decisions.terminated | decisions.truncated
         self._episode[rows[over[rows]]] += 1
-        if now.failed:
-            self._deciders.begin(self._place_of(np.array(now.failed)))
+        if decisions.failed:
+            self._deciders.begin(self._place_of(np.array(decisions.failed)))
         games = rows // self.arena.sides
         mine = self._acting[games] == rows
         games, rows = games[mine], rows[mine]
         self._acting[games] = -1
-        out.reward[games] = now.reward[rows]
-        out.terminated[games], out.truncated[games] = now.terminated[rows], now.truncated[rows]
-        out.failed += games[np.isin(rows, now.failed)].tolist() if now.failed else []
+        out.reward[games] = decisions.reward[rows]
+        out.terminated[games], out.truncated[games] = decisions.terminated[rows], decisions.truncated[rows]
+        out.failed += games[np.isin(rows, decisions.failed)].tolist() if decisions.failed else []
         ended = over[rows]
         if ended.any():
-            self._end(games[ended], rows[ended], now)
+            self._end(games[ended], rows[ended], decisions)
 
-    def _end(self, games: Array, rows: Array, now: Decisions) -> None:
+    def _end(self, games: Array, rows: Array, decisions: Decisions) -> None:
         """End the learner's episodes of these games, in which it decided for these sides."""
-        out, results = self._out, dict(now.results)
-        cut = now.truncated[rows]
-        for mine, theirs in zip(out.final, now.final, strict=True):
+        out, results = self._out, dict(decisions.results)
+        cut = decisions.truncated[rows]
+        for mine, theirs in zip(out.final, decisions.final, strict=True):
             mine[games[cut]] = theirs[rows[cut]]
-        if out.final_legal is not None and now.final_legal is not None:
-            out.final_legal[games[cut]] = now.final_legal[rows[cut]]
+        if out.final_legal is not None and decisions.final_legal is not None:
+            out.final_legal[games[cut]] = decisions.final_legal[rows[cut]]
         for game, row in zip(games.tolist(), rows.tolist(), strict=True):
             if row in results:
                 out.results.append((game, {**results[row], RESULT: float(self.opponent[game])}))
@@ -219,10 +219,10 @@ class OpponentArena:
 
     def _decide(self, places: Array) -> Array:
         """The actions [n, K] of these places in the present states of their sides."""
-        flat, now = self._place.reshape(-1), self._now
+        flat, decisions = self._place.reshape(-1), self._now
         self._seat(np.unique(places // self._place.shape[1]))
-        inputs = tuple(torch.from_numpy(x[flat]) for x in now.inputs)
-        legal = None if now.legal is None else torch.from_numpy(now.legal[flat])
+        inputs = tuple(torch.from_numpy(x[flat]) for x in decisions.inputs)
+        legal = None if decisions.legal is None else torch.from_numpy(decisions.legal[flat])
         return self._deciders.decide(places, inputs, legal, self._noise.take(places))
 
     def _choose(self, game: int) -> None:

@@ -128,8 +128,11 @@ class Pool:
         chances = np.zeros(1 + len(held))
         chances[0] = latest
         chances[1 : 1 + len(self.present)] = (1 - latest) * self.chances()
-        numbers, forms = (np.array(x, np.int64) for x in ([one.number for one in held], [one.form for one in held]))
-        return Table(numbers, chances, [one.weights for one in held], forms, self.config.choice == "cycle")
+        numbers, forms = (
+            np.array(x, np.int64)
+            for x in ([opponent.number for opponent in held], [opponent.form for opponent in held])
+        )
+        return Table(numbers, chances, [opponent.weights for opponent in held], forms, self.config.choice == "cycle")
 
     def chances(self) -> NDArray[np.float64]:
         """The probability [N] of each opponent, of the games that are against the pool."""
@@ -141,14 +144,14 @@ class Pool:
             case "uniform" | "cycle":
                 chosen = np.full(len(present), 1 / len(present))
             case "weights":
-                kinds = [one.kind for one in present]
+                kinds = [opponent.kind for opponent in present]
                 weights = np.array([getattr(self.config.weights, kind) / kinds.count(kind) for kind in kinds])
                 chosen = weights / weights.sum()
             case "hard" | "even" as weighting:
-                chosen = pfsp(np.array([one.score for one in present]), weighting)
+                chosen = pfsp(np.array([opponent.score for opponent in present]), weighting)
         if self.config.choice == "cycle":
             return chosen
-        games = np.array([one.games for one in present])
+        games = np.array([opponent.games for opponent in present])
         rarest = games == games.min()
         chances: NDArray[np.float64] = (1 - explore) * chosen + explore * rarest / rarest.sum()
         return chances
@@ -160,14 +163,14 @@ class Pool:
 
         ``seated`` are the opponents of the games that go on.
         """
-        by_number = {one.number: one for one in (*self.present, *self.retired.values(), self._latest)}
+        by_number = {opponent.number: opponent for opponent in (*self.present, *self.retired.values(), self._latest)}
         for number, points in games:
             by_number[number].record(points, self.config.window)
             if number != LATEST:
                 self._won, self._played = self._won + points, self._played + 1
         kept = {*seated}
-        forgotten = [one for number, one in self.retired.items() if number not in kept]
-        self.retired = {number: one for number, one in self.retired.items() if number in kept}
+        forgotten = [opponent for number, opponent in self.retired.items() if number not in kept]
+        self.retired = {number: opponent for number, opponent in self.retired.items() if number in kept}
         return forgotten
 
     def add_if_due(self, weights: Sequence[Tensor], step: int) -> None:
@@ -190,7 +193,7 @@ class Pool:
 
     def metrics(self) -> dict[str, float]:
         """A few numbers for a row of metrics; `rows` are the whole."""
-        played = [one.score for one in self.present if one.last]
+        played = [opponent.score for opponent in self.present if opponent.last]
         found = {"opponents/size": float(len(self.present))}
         if played:
             found |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
@@ -203,23 +206,24 @@ class Pool:
         table = self.table()
         listed = [*([] if self.past is None else [replace(self._latest, step=step)]), *self.present]
         chances = table.chances[0 if self.past is not None else 1 :].tolist()
-        return [row(one, step, chance) for one, chance in zip(listed, chances, strict=False)]
+        return [row(opponent, step, chance) for opponent, chance in zip(listed, chances, strict=False)]
 
     def state_dict(self) -> StateDict:
         held = [self._latest, *self.present, *self.retired.values()]
         return {
-            "fixed": [one.number for one in self.fixed], "snapshots": [one.number for one in self.snapshots],
-            "held": {str(one.number): one.state_dict() for one in held},
+            "fixed": [opponent.number for opponent in self.fixed],
+            "snapshots": [snapshot.number for snapshot in self.snapshots],
+            "held": {str(opponent.number): opponent.state_dict() for opponent in held},
             "next": self._next, "due": self._due, "won": self._won, "played": self._played,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError for the state of a pool with another rule player or other runs."""
-        if [one.number for one in self.fixed] != [*state["fixed"]]:
+        if [opponent.number for opponent in self.fixed] != [*state["fixed"]]:
             raise ValueError("the state holds other rule players or runs than the config")
-        held = {one.number: one for one in (self._latest, *self.fixed)}
-        for name, one in state["held"].items():
-            held.setdefault(int(name), Opponent(int(name), "", 0, [])).load_state_dict(one)
+        held = {opponent.number: opponent for opponent in (self._latest, *self.fixed)}
+        for name, opponent in state["held"].items():
+            held.setdefault(int(name), Opponent(int(name), "", 0, [])).load_state_dict(opponent)
         self._latest, self.fixed = held.pop(LATEST), [held.pop(number) for number in state["fixed"]]
         self.snapshots = [held.pop(number) for number in state["snapshots"]]
         self.retired = held
@@ -227,14 +231,14 @@ class Pool:
         self._won, self._played = float(state["won"]), int(state["played"])
 
 
-def row(one: Opponent, step: int, chance: float | None) -> dict[str, Any]:
+def row(opponent: Opponent, step: int, chance: float | None) -> dict[str, Any]:
     """A row of opponents.jsonl: an opponent's games and the score of the window, with its 95 % interval (Wilson).
 
     ``chance`` is that of the next game; None if the opponent has left.
     """
-    low, high = wilson(sum(one.last), len(one.last))
+    low, high = wilson(sum(opponent.last), len(opponent.last))
     return {
-        "step": step, "opponent": one.name, "born": one.step, "present": chance is not None, "chance": chance,
-        "games": one.games, "wins": one.wins, "draws": one.draws, "losses": one.losses,
-        "score": one.score, "low": low, "high": high,
+        "step": step, "opponent": opponent.name, "born": opponent.step, "present": chance is not None, "chance": chance,
+        "games": opponent.games, "wins": opponent.wins, "draws": opponent.draws, "losses": opponent.losses,
+        "score": opponent.score, "low": low, "high": high,
     }  # fmt: skip

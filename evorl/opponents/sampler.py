@@ -48,19 +48,19 @@ class Forms(NamedTuple):
 def forms(own: Hyper, others: Sequence[RunPolicy]) -> Forms:
     """Return which policies of other runs decide in one pass."""
     by_form = {form_of(own): own}
-    for one in others:
-        by_form.setdefault(form_of(one.hyper), one.hyper)
+    for other in others:
+        by_form.setdefault(form_of(other.hyper), other.hyper)
     keys = [*by_form]
-    return Forms([*by_form.values()][1:], [keys.index(form_of(one.hyper)) for one in others])
+    return Forms([*by_form.values()][1:], [keys.index(form_of(other.hyper)) for other in others])
 
 
 def as_opponents(others: Sequence[RunPolicy], of_others: Sequence[int]) -> list[Opponent]:
     """Read the policies of other runs, whose forms are known. Raises `BadRequest`."""
-    found = []
+    policies = []
     for place, (one, form) in enumerate(zip(others, of_others, strict=True)):
         step, weights = one.read()
-        found.append(Opponent(RUNS - place, one.name, step, weights, form))
-    return found
+        policies.append(Opponent(RUNS - place, one.name, step, weights, form))
+    return policies
 
 
 class OpposedSampler:
@@ -134,7 +134,7 @@ class OpposedLockstep(Lockstep):
         games = [Game(int(opponent), float(points)) for part in parts for opponent, points in part["games"]]
         forgotten = self.pool.record(games, {int(number) for part in parts for number in part["seated"]})
         item = self.item(parts)
-        left = [row(one, step + item.cost, None) for one in forgotten]
+        left = [row(gone, step + item.cost, None) for gone in forgotten]
         return item._replace(metrics=self.pool.metrics(), left=left)
 
     def state_dict(self) -> StateDict:

@@ -76,8 +76,8 @@ def glicko2(
     mu, phi, sigma = (player.rating - 1500) / _SCALE, player.deviation / _SCALE, player.volatility  # step 2
     if not opponents:
         return player._replace(deviation=_SCALE * math.hypot(phi, sigma))
-    mu_j = np.array([(one.rating - 1500) / _SCALE for one in opponents])
-    phi_j = np.array([one.deviation / _SCALE for one in opponents])
+    mu_j = np.array([(opponent.rating - 1500) / _SCALE for opponent in opponents])
+    phi_j = np.array([opponent.deviation / _SCALE for opponent in opponents])
     g = 1 / np.sqrt(1 + 3 * phi_j**2 / math.pi**2)
     e = 1 / (1 + np.exp(-g * (mu - mu_j)))
     v = 1 / float((g**2 * e * (1 - e)).sum())  # step 3

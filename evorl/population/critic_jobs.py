@@ -162,13 +162,13 @@ class JobWorker:
 
     def train_critic(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `CriticSteps`; return the critic's new state."""
-        began, one = time.monotonic(), CriticSteps(*job)
-        load_critic(self.learner, one.state)
-        reading, first, metrics = self._reading(address, one), one.first, {}
-        for target in one.targets:
+        began, task = time.monotonic(), CriticSteps(*job)
+        load_critic(self.learner, task.state)
+        reading, first, metrics = self._reading(address, task), task.first, {}
+        for target in task.targets:
             theta = torch.from_numpy(np.array(target))
-            metrics = train_critic(self.learner, theta, reading, first, one.gradient_steps, one.chain, one.step)
-            first += one.gradient_steps
+            metrics = train_critic(self.learner, theta, reading, first, task.gradient_steps, task.chain, task.step)
+            first += task.gradient_steps
         ended = time.monotonic()
         state = arrays(self.learner.critic_state())
         return {"state": state, "metrics": metrics, "worked": [Worked(os.getpid(), began, ended, ended, host_id())]}
@@ -176,40 +176,40 @@ class JobWorker:
     def live(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `Lifetime`; return each individual's `IndividualResult` with its transitions, what was worked for each,
         and the statistics of training. The first one's work includes the training of all."""
-        began, given = time.monotonic(), Lifetime(*job)
-        outcomes, metrics = self._train(address, given), dict[str, float]()
+        began, lifetime = time.monotonic(), Lifetime(*job)
+        outcomes, metrics = self._train(address, lifetime), dict[str, float]()
         start = time.monotonic()
         share, lives, worked = (start - began) / len(outcomes), list[Any](), list[Worked]()
         for place, outcome in enumerate(outcomes):
             if not isinstance(outcome, NotFinite):
                 metrics |= outcome[1]
-            result, fragments = self._play(given, place, outcome)
+            result, fragments = self._play(lifetime, place, outcome)
             ended = time.monotonic()
             lives.append((result._replace(seconds=share + ended - start), fragments))
             worked.append(Worked(os.getpid(), start if place else began, start, ended, host_id()))
             start = ended
         return {"lives": lives, "metrics": metrics, "worked": worked}
 
-    def _train(self, address: Sequence[Any], given: Lifetime) -> Sequence[Trained | NotFinite]:
+    def _train(self, address: Sequence[Any], lifetime: Lifetime) -> Sequence[Trained | NotFinite]:
         """Return the weights [D] that each individual plays with, and the statistics of its training."""
-        theta = torch.from_numpy(np.array(given.weights))
-        if given.role != TRAINED:
-            return [(one, {}) for one in theta]
-        load_critic(self.learner, given.guide)
-        reading = self._reading(address, given)
-        return train_actors(self.learner, theta, reading, given.gradient_steps, given.ids, given.step)
+        theta = torch.from_numpy(np.array(lifetime.weights))
+        if lifetime.role != TRAINED:
+            return [(parameters, {}) for parameters in theta]
+        load_critic(self.learner, lifetime.guide)
+        reading = self._reading(address, lifetime)
+        return train_actors(self.learner, theta, reading, lifetime.gradient_steps, lifetime.ids, lifetime.step)
 
-    def _play(self, given: Lifetime, place: int, outcome: Trained | NotFinite) -> tuple[IndividualResult, list[Any]]:
+    def _play(self, lifetime: Lifetime, place: int, outcome: Trained | NotFinite) -> tuple[IndividualResult, list[Any]]:
         """Play what became of an individual; return its result and its transitions."""
         if isinstance(outcome, NotFinite):
-            return failed_result(self.evolution, str(outcome))._replace(weights=given.weights[place]), []
+            return failed_result(self.evolution, str(outcome))._replace(weights=lifetime.weights[place]), []
         self.learner.theta.copy_(outcome[0])
-        self.learner.random.fill_(given.random)
+        self.learner.random.fill_(lifetime.random)
         try:
-            result, fragments = self._episodes(given.role, given.ids[place], given.random)
+            result, fragments = self._episodes(lifetime.role, lifetime.ids[place], lifetime.random)
         except NotFinite as error:
             result, fragments = failed_result(self.evolution, str(error)), []
-        if given.role == TRAINED:
+        if lifetime.role == TRAINED:
             result = result._replace(weights=outcome[0].cpu().numpy())
         return result, fragments
 

@@ -37,7 +37,7 @@ class Critics:
     """
 
     def __init__(self, learners: Sequence[AnyLearner], ratio: float | None) -> None:
-        self.chains, self.ratio = [Critic(one) for one in learners], ratio
+        self.chains, self.ratio = [Critic(learner) for learner in learners], ratio
 
     def __getitem__(self, chain: int) -> Critic:
         return self.chains[chain]
@@ -48,7 +48,7 @@ class Critics:
     @property
     def gradient_steps(self) -> int:
         """Of the slowest critic."""
-        return min(one.gradient_steps for one in self.chains)
+        return min(chain.gradient_steps for chain in self.chains)
 
     def lag(self, steps: int) -> float:
         """Return how many of ``steps`` environment steps the slowest critic is behind.
@@ -66,11 +66,11 @@ class Critics:
         return self.ratio is None or self.chains[chain].gradient_steps < self.ratio * steps
 
     def state_dict(self) -> StateDict:
-        return {str(chain): one.state_dict() for chain, one in enumerate(self.chains)}
+        return {str(chain): critic.state_dict() for chain, critic in enumerate(self.chains)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        for chain, one in enumerate(self.chains):
-            one.load_state_dict(state[str(chain)])
+        for chain, critic in enumerate(self.chains):
+            critic.load_state_dict(state[str(chain)])
 
 
 def arrays(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:

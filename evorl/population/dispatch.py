@@ -66,15 +66,17 @@ class WeightDispatcher(Dispatcher):
         group: Group,
         centre: Seeded | None,
         population: int,
-        sent: Callable[[Individual], Individual] = lambda one: one,
+        sent: Callable[[Individual], Individual] = lambda individual: individual,
     ) -> None:
         """``sent`` adds to an individual what its evaluation needs and no checkpoint holds twice."""
         self.group, self.centre, self.population, self.sent = group, centre, population, sent
 
     def send(self, individuals: list[Individual]) -> Task:
         if self.centre is not None:
-            individuals = [with_weights(self.centre, one, self.population) for one in individuals]
-        return Task(individuals, self.group.any("evaluate", pack([self.sent(one) for one in individuals])))
+            individuals = [with_weights(self.centre, individual, self.population) for individual in individuals]
+        return Task(
+            individuals, self.group.any("evaluate", pack([self.sent(individual) for individual in individuals]))
+        )
 
     def answers(self, task: Task) -> TaskResult:
         return TaskResult(*task.future.result())
@@ -100,7 +102,7 @@ class SeedDispatcher(Dispatcher):
 
     def _send(self, individuals: list[Individual]) -> Task:
         past = np.array(self.past).reshape(-1, self.population)
-        places, memory = [one.id % self.population for one in individuals], individuals[0].memory
+        places, memory = [individual.id % self.population for individual in individuals], individuals[0].memory
         future = self.group.any("follow", self.centre.generation, past, places, memory)
         self.sent[individuals[0].id] = task = Task(individuals, future)
         return task
@@ -132,8 +134,8 @@ class SeedDispatcher(Dispatcher):
         self.group.all("load_state_dict", self.centre.state_dict())
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        for one in evaluations:
-            self.now[one.individual.id % self.population] = one.objectives[0]
+        for evaluation in evaluations:
+            self.now[evaluation.individual.id % self.population] = evaluation.objectives[0]
 
     def _learned(self) -> None:
         self.generation, self.hash = self.centre.generation, self.centre.hash()
@@ -148,20 +150,20 @@ class SeedDispatcher(Dispatcher):
         return with_weights(self.centre, individual, self.population)
 
 
-def with_weights(centre: Seeded, one: Individual, population: int) -> Individual:
+def with_weights(centre: Seeded, individual: Individual, population: int) -> Individual:
     """Return an individual with weights; they are rebuilt from its index if it was sent without."""
-    if one.weights is not None:
-        return one
-    return one._replace(weights=centre.individual_at(*divmod(one.id, population)).weights)
+    if individual.weights is not None:
+        return individual
+    return individual._replace(weights=centre.individual_at(*divmod(individual.id, population)).weights)
 
 
 class SeedFollower:
     """A worker's evaluator together with its own copy of the search's parameters."""
 
     def __init__(self, make: Callable[[int], Evaluator], centre: Callable[[], Seeded | None], member: int) -> None:
-        self.evaluator, self.member, found = make(member), member, centre()
-        assert found is not None
-        self.centre = found
+        self.evaluator, self.member, start = make(member), member, centre()
+        assert start is not None
+        self.centre = start
 
     def follow(
         self, generation: int, past: Fitness, places: list[int], memory: StateDict | None

@@ -36,7 +36,7 @@ class FunctionEvaluator:
         return TaskResult(with_seconds(self._evaluate, unpack(packed)))
 
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
-        values = self.problem.evaluate(np.array([one.genes for one in individuals]))
+        values = self.problem.evaluate(np.array([individual.genes for individual in individuals]))
         return [IndividualResult(row, 1, self._named(row), None, None, "") for row in values.tolist()]
 
     def _named(self, row: list[float]) -> dict[str, Array]:

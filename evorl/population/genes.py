@@ -60,8 +60,8 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
-    found = [_gene(name, leaf, experiment) for name, leaf in given]
+    leaves = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
+    found = [_gene(name, leaf, experiment) for name, leaf in leaves]
     usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in found) else None
     return tuple(_checked(gene, experiment, usual) for gene in found)
 
@@ -104,30 +104,35 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
     if experiment.rl.compile and name in FROZEN:
         raise BadRequest("with rl.compile each of its values would be compiled anew, half a minute", at)
     kinds = _kinds(experiment, name.split("."), at)
-    given = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
-    for key in given:
+    options = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
+    for key in options:
         if key not in LEAF:
             raise unknown(str(key), sorted(LEAF), at)
-    if "choices" in given and len(given) == 1 and isinstance(given["choices"], list | tuple) and given["choices"]:
-        if not all(isinstance(one, float | int | str | bool) for one in given["choices"]):
+    if (
+        "choices" in options
+        and len(options) == 1
+        and isinstance(options["choices"], list | tuple)
+        and options["choices"]
+    ):
+        if not all(isinstance(choice, float | int | str | bool) for choice in options["choices"]):
             raise BadRequest("a choice is a number, a word, true or false", at)
-        return Gene(name, choices=tuple(given["choices"]))
-    if not {"low", "high"} <= {*given} or "choices" in given:
+        return Gene(name, choices=tuple(options["choices"]))
+    if not {"low", "high"} <= {*options} or "choices" in options:
         raise BadRequest("a range is [low, high], {low, high, log} or {choices}", at)
-    return _range(name, given, kinds, at)
+    return _range(name, options, kinds, at)
 
 
-def _range(name: str, given: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
+def _range(name: str, options: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
     numbers = [kind for kind in kinds if isinstance(kind, inspect.IntType | inspect.FloatType)]
     if not numbers:
         raise BadRequest("is no number; give {choices: [...]}", at)
     whole = all(isinstance(kind, inspect.IntType) for kind in numbers)
-    low, high = (typed(given[end], float, f"{at}.{end}") for end in ("low", "high"))
+    low, high = (typed(options[end], float, f"{at}.{end}") for end in ("low", "high"))
     for end in (low, high):
         if whole and end % 1:
             raise BadRequest(f"takes whole numbers, which {end:g} is not", at)
     try:
-        return Gene(name, low, high, typed(given.get("log", False), bool, f"{at}.log"), whole)
+        return Gene(name, low, high, typed(options.get("log", False), bool, f"{at}.log"), whole)
     except ValueError as error:
         raise BadRequest(str(error), at) from None
 
@@ -143,7 +148,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
         if first not in node or rest:
             raise unknown(first, list(node), at.rpartition(".")[0])
         return [inspect.type_info(type(node[first]))]
-    names = [one.name for one in fields(node)]
+    names = [field.name for field in fields(node)]
     if first not in names:
         raise unknown(first, names, at[: at.rindex(f".{first}")])
     value = getattr(node, first)
@@ -158,17 +163,17 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
 def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
     """The gene, with choices of its key's type. Raises `BadRequest` where its range includes an invalid value."""
     ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
-    found = []
+    names = []
     for end in ends:
         try:
-            found.append(_checked_value(experiment, gene.name, end))
-            world = with_values(experiment, {gene.name: found[-1]}).mdp
+            names.append(_checked_value(experiment, gene.name, end))
+            world = with_values(experiment, {gene.name: names[-1]}).mdp
             if usual is not None and _is_world_key(gene.name):
                 _check_world(world, experiment.mdp, usual)
         except (BadRequest, ValueError) as error:
             reason = error.args[0] if isinstance(error, BadRequest) else error
             raise BadRequest(f"its range reaches {end}: {reason}", f"ec.genes.{gene.name}") from None
-    return replace(gene, choices=tuple(found)) if gene.choices else gene
+    return replace(gene, choices=tuple(names)) if gene.choices else gene
 
 
 def _is_world_key(name: str) -> bool:
@@ -193,10 +198,10 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
         raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
     try:
         world.ready()
-        now = spec(world)
+        present = spec(world)
     finally:
         world.close()
-    other = [one.name for one in fields(Spec) if getattr(now, one.name) != getattr(usual, one.name)]
+    other = [field.name for field in fields(Spec) if getattr(present, field.name) != getattr(usual, field.name)]
     if other:
         raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
 
@@ -204,10 +209,10 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
 def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
     """A copy of nested dataclasses and mappings with other values, which their ``__post_init__`` checks together."""
     new = {}
-    for name, one in tree.items():
+    for name, branch in tree.items():
         old = node[name] if isinstance(node, Mapping) else getattr(node, name)
         try:
-            new[name] = _with_replaced(old, one) if isinstance(one, dict) else one
+            new[name] = _with_replaced(old, branch) if isinstance(branch, dict) else branch
         except BadRequest as error:
             raise error.under(name) from None
     return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)

@@ -194,12 +194,12 @@ class Population(PopulationLoop[Task]):
         """Return an individual with the policies of its opponents, where it has some."""
         if not isinstance(self.evolver, Opposing):
             return individual
-        found = self.evolver.opponents(individual.id)
-        others = [self._with_memory(one.policy) for one in found if one.policy is not None]
+        matches = self.evolver.opponents(individual.id)
+        others = [self._with_memory(match.policy) for match in matches if match.policy is not None]
         opponents = {
-            "numbers": [one.number for one in found if one.policy is not None],
-            "chances": [one.chance for one in found if one.policy is not None],
-            "itself": sum(one.chance for one in found if one.policy is None),
+            "numbers": [match.number for match in matches if match.policy is not None],
+            "chances": [match.chance for match in matches if match.policy is not None],
+            "itself": sum(match.chance for match in matches if match.policy is None),
             "policies": pack(others),
         }
         return individual._replace(memory={**(individual.memory or {}), "opponents": opponents})

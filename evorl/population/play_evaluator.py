@@ -44,14 +44,14 @@ TASKS = 4  # tasks that the slots are divided into if ec.together is null
 def play_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     if not experiment.rl.policy_head:
         raise BadRequest("plays the weights of a policy, and this learner has action values; rl=ppo has one", "ec")
-    found = genes(evolution.genes, experiment)
-    for gene in found:
+    searched = genes(evolution.genes, experiment)
+    for gene in searched:
         if gene.name.startswith("rl."):
             raise BadRequest("lifetime=play learns nothing, so no key of rl can be a gene", f"ec.genes.{gene.name}")
     world = spec(experiment.mdp.evaluation_world())
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
-    space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
+    space = Space(searched, actor.size, fresh, tuple(actor.layout.sizes))
     slots = evolution.slots or evolution.population
     together = evolution.together or math.ceil(slots / TASKS)
 
@@ -70,7 +70,7 @@ def play_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalua
         return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
 
     moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
-    make = partial(PlayEvaluator, experiment, evolution, found, together)
+    make = partial(PlayEvaluator, experiment, evolution, searched, together)
     return EvaluationPlan(space, make, together, learner, evolution.objective_names, begin, moments)
 
 
@@ -86,12 +86,12 @@ class PlayEvaluator:
         self,
         experiment: Experiment,
         evolution: IndependentEvolution,
-        found: tuple[Gene, ...],
+        searched: tuple[Gene, ...],
         together: int,
         member: int,
     ) -> None:
         torch.set_num_threads(experiment.rl.threads)
-        self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
+        self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(searched), together
         self.actor: Actor | None = None
         self.seen: Moments | None = None  # statistics of the inputs of this task so far
 
@@ -103,17 +103,17 @@ class PlayEvaluator:
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         if not self.space.genes:
             return self._play(_capped_world(self.experiment.mdp.evaluation_world(), individuals[0]), individuals)
-        return [answer for one in individuals for answer in self._alone(one)]
+        return [answer for individual in individuals for answer in self._alone(individual)]
 
-    def _alone(self, one: Individual) -> list[IndividualResult]:
+    def _alone(self, individual: Individual) -> list[IndividualResult]:
         """Evaluate an individual in its own world, which its genes change."""
         try:
-            world = with_values(self.experiment, self.space.values(one.genes)).mdp
-            evaluated = _capped_world(world.evaluation_world(), one)
+            world = with_values(self.experiment, self.space.values(individual.genes)).mdp
+            evaluated = _capped_world(world.evaluation_world(), individual)
         except BadRequest as error:
             return [failed_result(self.evolution, str(error))]
         with closing(world):
-            return self._play(evaluated, [one])
+            return self._play(evaluated, [individual])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[IndividualResult]:
         """Play a world. A short task is padded, so that a policy's bits do not depend on the number of individuals."""
@@ -123,12 +123,12 @@ class PlayEvaluator:
         number = in_whole_games(world, e.episodes)
         games = min(number // world.sides, max(1, SLOTS // (crowd * world.sides)))
         width = games * world.sides  # each side of a game plays an episode
-        episodes = fitness_episodes(self.experiment.seed, e, games, [one.id for one in rows])
+        episodes = fitness_episodes(self.experiment.seed, e, games, [row.id for row in rows])
         arena = limited_arena(world, crowd * width, episodes, self.experiment.eval.max_steps)
         try:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)
-            weights = np.stack([one.weights for one in rows if one.weights is not None])
+            weights = np.stack([row.weights for row in rows if row.weights is not None])
             policies = StackedPolicies(self.actor, weights, self._known(self.actor, rows[0]))
             seen = self._moments(self.actor)
             watch = None if seen is None else ObservationStatistics(seen, arena.slots)
@@ -140,7 +140,7 @@ class PlayEvaluator:
         except NotFinite as error:  # from the world; rows are independent, but the row at fault is unknown
             if len(individuals) == 1:
                 return [failed_result(e, str(error))]
-            return [answer for one in individuals for answer in self._play(world, [one])]
+            return [answer for individual in individuals for answer in self._play(world, [individual])]
         finally:
             arena.close()
         self._saw(seen)
@@ -150,11 +150,11 @@ class PlayEvaluator:
     def _moments(self, actor: Actor) -> Moments | None:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
 
-    def _known(self, actor: Actor, one: Individual) -> Moments | None:
+    def _known(self, actor: Actor, individual: Individual) -> Moments | None:
         """Return the statistics that normalise an individual's inputs."""
         moments = self._moments(actor)
-        if moments is not None and one.memory is not None:
-            moments.load_state_dict(one.memory["moments"])
+        if moments is not None and individual.memory is not None:
+            moments.load_state_dict(individual.memory["moments"])
         return moments
 
     def _saw(self, seen: Moments | None) -> None:
@@ -164,7 +164,7 @@ class PlayEvaluator:
             self.seen.merge(seen.state_dict())
 
 
-def _capped_world(world: World, one: Individual) -> World:
+def _capped_world(world: World, individual: Individual) -> World:
     """Return the world with the individual's cap on episode lengths, if it has one."""
-    cap = (one.memory or {}).get("cap")
+    cap = (individual.memory or {}).get("cap")
     return world if cap is None else world.capped(cap)

@@ -21,7 +21,7 @@ from evorl.training.experiment import Experiment
 from evorl.util.types import StateDict
 
 
-def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now: Space, past: Any) -> StateDict:
+def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, present: Space, past: Any) -> StateDict:
     """Convert the state of a `Population` to the space ``now``; return it unchanged if the genes are the same.
 
     ``evolver`` will load the result. ``past`` is the former ``ec.genes``, used if the state does not contain it; None
@@ -34,9 +34,9 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
         experiment.ec.genes
     ):  # also compares their order, which is the order of coordinates
         return state
-    usual = {gene.name: value_of(experiment, gene.name) for gene in now.genes}
-    move = SpaceChange(replace(now, genes=genes(tree, experiment)), now, usual, experiment.seed)
-    if move.before.genes == now.genes:  # the same genes, written differently
+    usual = {gene.name: value_of(experiment, gene.name) for gene in present.genes}
+    move = SpaceChange(replace(present, genes=genes(tree, experiment)), present, usual, experiment.seed)
+    if move.before.genes == present.genes:  # the same genes, written differently
         return {**state, "genes": experiment.ec.genes}
     moved = evolver.remap_state(state["evolver"], move)
     tasks = [state["in_flight"][str(number)] for number in range(len(state["in_flight"]))]
@@ -51,8 +51,8 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
 
 def value_of(experiment: Experiment, name: str) -> Value:
     """Return the config's value at a dotted key."""
-    found: Any = experiment
+    node: Any = experiment
     for key in name.split("."):
-        found = found[key] if isinstance(found, Mapping) else getattr(found, key)
-    value: Value = found
+        node = node[key] if isinstance(node, Mapping) else getattr(node, key)
+    value: Value = node
     return value

@@ -56,12 +56,12 @@ class TaskResult(NamedTuple):
 
 def to_evaluation(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation, str, float]:
     """Return the evaluation of an individual, the reason of its failure ("" if none) and its wall time in seconds."""
-    one = IndividualResult(*answer)
-    if one.weights is not None:
-        individual = individual._replace(weights=one.weights)
-    if one.memory is not None:
-        individual = individual._replace(memory=one.memory)
-    return Evaluation(individual, tuple(one.objectives), one.cost, one.result), one.failed, one.seconds
+    result = IndividualResult(*answer)
+    if result.weights is not None:
+        individual = individual._replace(weights=result.weights)
+    if result.memory is not None:
+        individual = individual._replace(memory=result.memory)
+    return Evaluation(individual, tuple(result.objectives), result.cost, result.result), result.failed, result.seconds
 
 
 def with_seconds(
@@ -71,7 +71,7 @@ def with_seconds(
     began = time.monotonic()
     answers = evaluate(individuals)
     share = (time.monotonic() - began) / len(answers)
-    return [one._replace(seconds=share) for one in answers]
+    return [answer._replace(seconds=share) for answer in answers]
 
 
 def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> IndividualResult:
@@ -82,17 +82,22 @@ def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int
     """
     result, cost = numbers_of_episodes(episodes, sides)
     return IndividualResult(
-        [objective_value(one, result) for one in evolution.objectives], cost, result, None, None, ""
+        [objective_value(objective, result) for objective in evolution.objectives], cost, result, None, None, ""
     )
 
 
 def numbers_of_episodes(episodes: Sequence[Episode], sides: int) -> tuple[dict[str, Array], int]:
     """Return each result in every episode [E], by name, and the environment steps of all of them."""
-    found = sorted({name for one in episodes for name in one.results})
-    result = {name: np.array([one.results[name] for one in episodes]) for name in found}
-    result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
+    names = sorted({name for episode in episodes for name in episode.results})
+    result = {name: np.array([episode.results[name] for episode in episodes]) for name in names}
+    result |= {
+        "return": np.array([episode.ret for episode in episodes]),
+        "length": np.array([episode.length for episode in episodes]),
+    }
     result.setdefault("fitness", result["return"])
-    return result, int(sum(one.length for one in episodes[::sides]))  # an advance of a game counts once for all sides
+    return result, int(
+        sum(episode.length for episode in episodes[::sides])
+    )  # an advance of a game counts once for all sides
 
 
 def objective_value(term: Objective, result: Mapping[str, Array], key: str = "ec.objectives") -> float:
@@ -128,14 +133,16 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
             raise unknown_result(name, known.union(own), key)
 
 
-def population_row(one: Evaluation, space: Space, names: Sequence[str], step: int, seconds: float) -> dict[str, Any]:
+def population_row(
+    evaluation: Evaluation, space: Space, names: Sequence[str], step: int, seconds: float
+) -> dict[str, Any]:
     """Return a line of population.jsonl; ``names`` are those of the objectives."""
-    this = one.individual
+    this = evaluation.individual
     return {
         "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
-        "genes": space.values(this.genes), "cost": one.cost,
-        "objectives": dict(zip(names, one.objectives, strict=True)),  # null unless finite
-        "results": {name: mean(x) for name, x in one.result.items()},
+        "genes": space.values(this.genes), "cost": evaluation.cost,
+        "objectives": dict(zip(names, evaluation.objectives, strict=True)),  # null unless finite
+        "results": {name: mean(x) for name, x in evaluation.result.items()},
         "step": step, "seconds": round(seconds, 6),
     }  # fmt: skip
 
@@ -149,12 +156,12 @@ def top_rows(population: Sequence[Evaluation], space: Space, names: Sequence[str
         return []
     return [
         {
-            "individual": one.individual.id, **dict(zip(names, one.objectives, strict=True)),
-            "role": one.individual.role,
-            "age": now - one.individual.birth, "parents": " ".join(map(str, one.individual.parents)),
-            **space.values(one.individual.genes),
+            "individual": evaluation.individual.id, **dict(zip(names, evaluation.objectives, strict=True)),
+            "role": evaluation.individual.role,
+            "age": now - evaluation.individual.birth, "parents": " ".join(map(str, evaluation.individual.parents)),
+            **space.values(evaluation.individual.genes),
         }
-        for one in (population[i] for i in best(objectives(population), TABLE_ROWS))
+        for evaluation in (population[i] for i in best(objectives(population), TABLE_ROWS))
     ]  # fmt: skip
 
 

@@ -117,18 +117,18 @@ def halve(first: Sequence[Scores], episodes: int, replay: Replay) -> tuple[int, 
     played = [[scores] for scores in first]
     for number, (count, each) in enumerate(plan):
         standing = standing[:count]
-        for one in standing:
-            scores, cost = replay(one, f"select {number}", each)
-            played[one].append(scores)
+        for candidate in standing:
+            scores, cost = replay(candidate, f"select {number}", each)
+            played[candidate].append(scores)
             steps += cost
         means = [float(np.concatenate(scores).mean()) for scores in played]
-        standing.sort(key=lambda one: -means[one])  # stable: of equal ones, the first
+        standing.sort(key=lambda candidate: -means[candidate])  # stable: of equal ones, the first
     left = episodes - sum(count * each for count, each in plan)
-    for one in standing:  # a later one only where the earlier ones cannot be played
-        scores, cost = replay(one, "held out", left)
+    for candidate in standing:  # a later one only where the earlier ones cannot be played
+        scores, cost = replay(candidate, "held out", left)
         steps += cost
         if np.isfinite(scores).all():
-            return one, scores, steps
+            return candidate, scores, steps
     return None
 
 
@@ -146,11 +146,11 @@ class Selection:
 
     def of(self, candidates: Sequence[Candidate]) -> Selected | None:
         """Select one of the candidates, which stand by first fitness; None if none of them can be replayed."""
-        first = [self._scores(one.evaluation.result) for one in candidates]
-        found = halve(first, self.episodes, lambda place, *keys: self._replay(candidates[place], *keys))
-        if found is None:
+        first = [self._scores(candidate.evaluation.result) for candidate in candidates]
+        ranking = halve(first, self.episodes, lambda place, *keys: self._replay(candidates[place], *keys))
+        if ranking is None:
             return None
-        place, scores, steps = found
+        place, scores, steps = ranking
         games = scores.reshape(-1, self._sides).mean(1)  # the sides of a game are not independent
         return Selected(candidates[place].id, games.tolist(), len(scores), steps)
 
@@ -158,9 +158,9 @@ class Selection:
     def _sides(self) -> int:
         return self.experiment.mdp.evaluation_world().sides
 
-    def _replay(self, one: Candidate, purpose: str, episodes: int) -> tuple[Scores, int]:
+    def _replay(self, candidate: Candidate, purpose: str, episodes: int) -> tuple[Scores, int]:
         """Return the fitness in each episode [E] of these keys, and their environment steps; -inf where it fails."""
-        individual = one.evaluation.individual
+        individual = candidate.evaluation.individual
         assert self.plan.learner is not None
         try:
             with self._world(individual) as world:
@@ -207,26 +207,30 @@ class BestIndividual:
         """Return whether an individual with this first fitness becomes a candidate."""
         return math.isfinite(first) and (len(self.candidates) < self.most or first > self.candidates[-1].first)
 
-    def add(self, one: Candidate) -> None:
+    def add(self, candidate: Candidate) -> None:
         """Add a candidate. Before the first selection, the highest first fitness is named best."""
-        light = one._replace(evaluation=one.evaluation._replace(individual=_without_replay(one.evaluation.individual)))
+        light = candidate._replace(
+            evaluation=candidate.evaluation._replace(individual=_without_replay(candidate.evaluation.individual))
+        )
         self.candidates = sorted([*self.candidates, light], key=lambda each: -each.first)[: self.most]
         if self.selected is None:
             self.named = self.candidates[0]
 
-    def name(self, one: Candidate) -> None:
+    def name(self, candidate: Candidate) -> None:
         """Name this one best, where nothing is replayed."""
-        self.named = one
-        self.candidates = [one]
+        self.named = candidate
+        self.candidates = [candidate]
 
     def select(self) -> None:
         """Name the best of the candidates by replays, unless they are those of the last selection."""
-        ids = [one.id for one in self.candidates]
+        ids = [candidate.id for candidate in self.candidates]
         if not self.selection.candidates or not ids or ids == self._considered:
             return
         selected = self.selection.of(self.candidates)
         self._considered, self.selected = ids, selected
-        self.named = next((one for one in self.candidates if selected and one.id == selected.id), self.candidates[0])
+        self.named = next(
+            (candidate for candidate in self.candidates if selected and candidate.id == selected.id), self.candidates[0]
+        )
 
     def metrics(self) -> Metrics:
         """Return what the last selection says, as metrics."""
@@ -253,11 +257,11 @@ class BestIndividual:
         }  # fmt: skip
 
     def state_dict(self) -> StateDict:
-        others = [one.evaluation for one in self.candidates if one is not self.named]
+        others = [candidate.evaluation for candidate in self.candidates if candidate is not self.named]
         return {
             "leader": pack_evaluations([] if self.named is None else [self.named.evaluation]),
             "candidates": pack_evaluations(others),
-            "ranking": [[one.id, one.first, one.step] for one in self.candidates],
+            "ranking": [[candidate.id, candidate.first, candidate.step] for candidate in self.candidates],
             "named": None if self.named is None else [self.named.first, self.named.step],
             "considered": list(self._considered),
             "selected": None if self.selected is None else list(self.selected),
@@ -268,7 +272,7 @@ class BestIndividual:
         if leader is None:
             return
         self.named = Candidate(leader, *state["named"])
-        known = {one.individual.id: one for one in unpack_evaluations(state["candidates"])}
+        known = {evaluation.individual.id: evaluation for evaluation in unpack_evaluations(state["candidates"])}
         self.candidates = [
             self.named if number == self.named.id else Candidate(known[number], first, step)
             for number, first, step in state["ranking"]
@@ -277,9 +281,11 @@ class BestIndividual:
         self.selected = None if state["selected"] is None else Selected(*state["selected"])
 
 
-def _without_replay(one: Individual) -> Individual:
+def _without_replay(individual: Individual) -> Individual:
     """An individual without the replay of its learner, which is large, and which nothing that plays needs."""
-    memory = one.memory or {}
+    memory = individual.memory or {}
     if "replay" not in memory.get("learner", {}):
-        return one
-    return one._replace(memory={**memory, "learner": {k: x for k, x in memory["learner"].items() if k != "replay"}})
+        return individual
+    return individual._replace(
+        memory={**memory, "learner": {k: x for k, x in memory["learner"].items() if k != "replay"}}
+    )

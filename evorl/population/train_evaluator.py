@@ -37,7 +37,7 @@ ACTING = ("moments",)
 
 
 def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
-    found = genes(evolution.genes, experiment)
+    searched = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
 
     def begun(seed: int) -> Learner:
@@ -50,19 +50,19 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
         return layout.flatten(policy).numpy()
 
     def learner(individual: Individual) -> Learner:
-        one = begun(experiment.seed)
-        _inherit(one, layout, individual.weights, individual.memory)
-        return one
+        begun_learner = begun(experiment.seed)
+        _inherit(begun_learner, layout, individual.weights, individual.memory)
+        return begun_learner
 
     def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
-        one = begun(experiment.seed)
-        one.load_policy(state)
-        own = one.state_dict()
+        begun_learner = begun(experiment.seed)
+        begun_learner.load_policy(state)
+        own = begun_learner.state_dict()
         learned = {**inherited(own), **optimizers(state)}
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
-    space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
-    make = partial(TrainEvaluator, experiment, evolution, found)
+    space = Space(searched, sum(layout.sizes), fresh, tuple(layout.sizes))
+    make = partial(TrainEvaluator, experiment, evolution, searched)
     check = partial(experiment.rl.check_memory, world, evolution.train_steps)
     return EvaluationPlan(
         space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
@@ -73,23 +73,25 @@ class TrainEvaluator:
     """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
 
     def __init__(
-        self, experiment: Experiment, evolution: IndependentEvolution, found: tuple[Gene, ...], member: int
+        self, experiment: Experiment, evolution: IndependentEvolution, searched: tuple[Gene, ...], member: int
     ) -> None:
-        self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
+        self.experiment, self.evolution, self.space = experiment, evolution, Space(searched)
 
     def evaluate(self, packed: StateDict) -> TaskResult:
-        return TaskResult([answer for one in unpack(packed) for answer in with_seconds(self._evaluate, [one])])
+        return TaskResult(
+            [answer for individual in unpack(packed) for answer in with_seconds(self._evaluate, [individual])]
+        )
 
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
-        return [self._live(one) for one in individuals]
+        return [self._live(individual) for individual in individuals]
 
-    def _live(self, one: Individual) -> IndividualResult:
-        one, against = _split_opponents(one)
+    def _live(self, individual: Individual) -> IndividualResult:
+        individual, against = _split_opponents(individual)
         opponents = None if against is None else PastSelves(latest=against["itself"])
         try:
-            own = with_values(self.experiment, self.space.values(one.genes))
+            own = with_values(self.experiment, self.space.values(individual.genes))
             own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
-            seed = seeds.key(own.seed, "life", one.id) >> 33
+            seed = seeds.key(own.seed, "life", individual.id) >> 33
             run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=opponents))
         except BadRequest as error:
             if not self.space.genes:  # without genes, every individual would fail
@@ -97,21 +99,25 @@ class TrainEvaluator:
             return failed_result(self.evolution, str(error))
         try:
             pool = None if opponents is None or against is None else _appointed(run, opponents, against)
-            return self._trained(run, one, pool)
+            return self._trained(run, individual, pool)
         except NotFinite as error:
-            return failed_result(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
+            return failed_result(
+                self.evolution, str(error), run.steps - (individual.memory["steps"] if individual.memory else 0)
+            )
         finally:
             run.close()
 
-    def _trained(self, run: Run, one: Individual, pool: Appointed | None) -> IndividualResult:
+    def _trained(self, run: Run, individual: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution
         layout = _layout(run.learner)
-        run.steps = began = one.memory["steps"] if one.memory else 0  # a child's schedules continue its parent's
-        _inherit(run.learner, layout, one.weights, one.memory)
+        run.steps = began = (
+            individual.memory["steps"] if individual.memory else 0
+        )  # a child's schedules continue its parent's
+        _inherit(run.learner, layout, individual.weights, individual.memory)
         while run.steps < began + e.train_steps:
             heartbeat()
             run.iterate()
-        episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, one.id)
+        episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, individual.id)
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
@@ -126,13 +132,13 @@ class TrainEvaluator:
         )
 
 
-def _split_opponents(one: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
+def _split_opponents(individual: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
     """An individual without its opponents, and these (`evorl.population.loop`); None where it has none."""
-    if "opponents" not in (one.memory or {}):
-        return one, None
-    memory = dict(one.memory or {})
+    if "opponents" not in (individual.memory or {}):
+        return individual, None
+    memory = dict(individual.memory or {})
     opponents = memory.pop("opponents")
-    return one._replace(memory=memory or None), opponents
+    return individual._replace(memory=memory or None), opponents
 
 
 def _appointed(run: Run, config: PastSelves, against: Mapping[str, Any]) -> Appointed:

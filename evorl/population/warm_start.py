@@ -47,11 +47,11 @@ class WarmStart:
         """Return the space with these initial weights and genes."""
         return replace(space, fresh=partial(self._weights, space), given=self._values)
 
-    def memory(self, one: Individual) -> StateDict | None:
+    def memory(self, individual: Individual) -> StateDict | None:
         """Return a proposed individual's memory: its own, or the one it begins with."""
-        if one.memory is not None or not self.initial:
-            return one.memory
-        return self._at(one.id if one.role == "initial" else 0).memory
+        if individual.memory is not None or not self.initial:
+            return individual.memory
+        return self._at(individual.id if individual.role == "initial" else 0).memory
 
     @property
     def known(self) -> StateDict | None:
@@ -75,7 +75,7 @@ class WarmStart:
         return self.initial[number].values if number < len(self.initial) else {}
 
     def state_dict(self) -> StateDict:
-        return {str(n): {**one._asdict(), "values": dict(one.values)} for n, one in enumerate(self.initial)}
+        return {str(n): {**state._asdict(), "values": dict(state.values)} for n, state in enumerate(self.initial)}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.initial = [InitialState(**state[str(n)]) for n in range(len(state))]
@@ -94,7 +94,7 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
     if plan.begin is None:
         if init.optimizer:
             raise BadRequest("a problem has no optimiser", "init_optimizer")
-        return [InitialState(None, None, genes[one.id]) for one in _points(people, plan, init)[:most]]
+        return [InitialState(None, None, genes[point.id]) for point in _points(people, plan, init)[:most]]
     if run["learner"] is None:
         raise BadRequest(f"{init.directory} holds no policy", "init")
     try:
@@ -105,11 +105,16 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
         raise BadRequest("individuals that only play have no optimiser", "init_optimizer")
     if init.optimizer and people and "optimizer" not in (people[0].memory or {}).get("learner", {}):
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
-    found = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
+    states = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
     if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
-        others = [one for one in people[1:] if one.weights is not None]  # None if they were sent as seeds
-        found += [InitialState(_weights(one), _taken_over(one.memory, init.optimizer), genes[one.id]) for one in others]
-    return found[:most]
+        others = [
+            individual for individual in people[1:] if individual.weights is not None
+        ]  # None if they were sent as seeds
+        states += [
+            InitialState(_weights(other), _taken_over(other.memory, init.optimizer), genes[other.id])
+            for other in others
+        ]
+    return states[:most]
 
 
 def saved_individuals(run: StateDict) -> list[Individual]:
@@ -120,16 +125,18 @@ def saved_individuals(run: StateDict) -> list[Individual]:
     f = objectives(others)
     lost = failed(f) if others else ()
     order = [others[i] for i in best(f, len(others)) if not lost[i]] if others else []
-    found = {one.individual.id: one.individual for one in [*unpack_evaluations(run["leader"]), *order]}
-    return list(found.values())
+    individuals = {
+        evaluation.individual.id: evaluation.individual for evaluation in [*unpack_evaluations(run["leader"]), *order]
+    }
+    return list(individuals.values())
 
 
 def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
     """Return the genes of each individual by id, from the journal. Raises `BadRequest` for a missing line."""
-    found = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
-    for lost in [one.id for one in people if one.id not in found]:
+    genes_of = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
+    for lost in [person.id for person in people if person.id not in genes_of]:
         raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
-    return found
+    return genes_of
 
 
 def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list[Individual]:
@@ -140,8 +147,8 @@ def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list
     return people
 
 
-def _weights(one: Individual) -> NDArray[np.float32]:
-    return np.asarray(one.weights, np.float32)
+def _weights(individual: Individual) -> NDArray[np.float32]:
+    return np.asarray(individual.weights, np.float32)
 
 
 def _taken_over(memory: StateDict | None, optimizer: bool) -> StateDict | None:

@@ -93,9 +93,9 @@ def segments_of(run_dir: Path, step: int | None = None) -> Segments:
 
     Segments that a killed process wrote ahead are removed.
     """
-    found = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
-    found.remove_ahead()
-    return found
+    segments = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
+    segments.remove_ahead()
+    return segments
 
 
 def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
@@ -105,8 +105,8 @@ def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
         known = _read_manifest(run_dir, place)["files"]
         rows = _read_state(run_dir, place, known).get("rows", {})
         return {
-            name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in one["segments"]]
-            for name, one in rows.items()
+            name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in row["segments"]]
+            for name, row in rows.items()
         }
     return {}
 
@@ -201,10 +201,10 @@ def steps(run_dir: Path) -> list[int]:
     A link is no checkpoint. Raises `Unsafe` if ``checkpoints`` itself is a link.
     """
     try:
-        found = run_directory.entries(run_dir, _HOME)
+        entries = run_directory.entries(run_dir, _HOME)
     except FileNotFoundError:
         return []
-    return sorted(int(one.name) for one in found if one.kind == "folder" and _STEP.fullmatch(one.name))
+    return sorted(int(entry.name) for entry in entries if entry.kind == "folder" and _STEP.fullmatch(entry.name))
 
 
 def digest(run_dir: Path, step: int) -> str | None:
@@ -262,10 +262,10 @@ def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple
         return run
 
     if which == "latest":
-        found = newest(run_dir, rows=False, take=checked)
-        if found is None:
+        newest_kept = newest(run_dir, rows=False, take=checked)
+        if newest_kept is None:
             raise BadRequest(f"{run_dir} holds no checkpoint")
-        return found
+        return newest_kept
     if which not in steps(run_dir):
         raise BadRequest(f"{run_dir} holds no checkpoint of step {which} any more")
     path = run_dir / _HOME / str(which)
@@ -277,7 +277,7 @@ def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple
 def tell_of_links(run_dir: Path) -> None:
     """Warn of each checkpoint that is a link, since none is followed: somebody may have moved it elsewhere."""
     with suppress(FileNotFoundError):
-        links = [one.name for one in run_directory.entries(run_dir, _HOME) if one.kind == "link"]
+        links = [entry.name for entry in run_directory.entries(run_dir, _HOME) if entry.kind == "link"]
         if links:
             _log.warning("%s: links are not followed, and left alone: %s", run_dir / _HOME, ", ".join(links))
 
@@ -313,8 +313,8 @@ def load(path: Path, rows: bool = True) -> StateDict:
         for name, array in arrays.items():
             insert(state, name, array)
         if rows:
-            for name, found in document.get("rows", {}).items():
-                insert(state, name, _read_rows(run_dir, place, known, found))
+            for name, segments in document.get("rows", {}).items():
+                insert(state, name, _read_rows(run_dir, place, known, segments))
         return state
 
 

@@ -51,9 +51,9 @@ class Hardware:
         """Return the metrics ``hardware/...`` of this moment."""
         now = time.monotonic()
         elapsed, self._last = max(now - self._last, 1e-9), now
-        found = self._read_processes(elapsed) | self._read_machine(elapsed) | self._read_energy() | self._read_gpus()
+        readings = self._read_processes(elapsed) | self._read_machine(elapsed) | self._read_energy() | self._read_gpus()
         self._period = max(PERIOD_S, (time.monotonic() - now) / MOST)
-        return found
+        return readings
 
     def _read_processes(self, elapsed: float) -> dict[str, float]:
         cores, memory, now = dict[str, float](), dict[str, float](), dict[tuple[int, float], float]()
@@ -62,10 +62,10 @@ class Hardware:
             cores[name] = cores.get(name, 0.0) + (seconds - self._seconds.get(key, 0.0)) / elapsed
             memory[name] = memory.get(name, 0.0) + resident / MIB
         self._seconds = now
-        found = {"hardware/cpu": sum(cores.values()), "hardware/memory": sum(memory.values())}
+        readings = {"hardware/cpu": sum(cores.values()), "hardware/memory": sum(memory.values())}
         for name in cores:
-            found |= {f"hardware/cpu_{name}": cores[name], f"hardware/memory_{name}": memory[name]}
-        return found
+            readings |= {f"hardware/cpu_{name}": cores[name], f"hardware/memory_{name}": memory[name]}
+        return readings
 
     def _processes(self) -> Iterator[tuple[tuple[int, float], str, float, int]]:
         """Yield key, name, seconds of processor time and resident bytes of each process of the run."""
@@ -77,14 +77,14 @@ class Hardware:
 
     def _read_machine(self, elapsed: float) -> dict[str, float]:
         busy, network = _busy_seconds(), _network_bytes()
-        found = {
+        readings = {
             "hardware/machine_cpu": min((busy - self._busy) / (elapsed * self._processors), 1.0),
             "hardware/machine_memory": psutil.virtual_memory().percent / 100,
         }
         names = ("hardware/network_sent", "hardware/network_received")
-        found |= {name: max(b - a, 0) / elapsed for name, a, b in zip(names, self._network, network, strict=True)}
+        readings |= {name: max(b - a, 0) / elapsed for name, a, b in zip(names, self._network, network, strict=True)}
         self._busy, self._network = busy, network
-        return found
+        return readings
 
     def _read_energy(self) -> dict[str, float]:
         before, self._energy = self._energy, self._energy_counters()
@@ -119,18 +119,18 @@ class _Gpus:
         self._joules: list[float | None] = [None] * len(self._handles)  # at the reading before
 
     def read(self) -> dict[str, float]:
-        found = dict[str, float]()
+        readings = dict[str, float]()
         for index, handle in enumerate(self._handles):
             assert self._nvml is not None
             with suppress(self._nvml.NVMLError):
-                found[f"hardware/gpu_{index}"] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                readings[f"hardware/gpu_{index}"] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
             with suppress(self._nvml.NVMLError):
-                found[f"hardware/gpu_memory_{index}"] = self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB
-            before, now = self._joules[index], self._energy(handle)
-            if before is not None and now is not None:
-                found[f"hardware/energy_gpu_{index}"] = now - before
-            self._joules[index] = now
-        return found
+                readings[f"hardware/gpu_memory_{index}"] = self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB
+            before, after = self._joules[index], self._energy(handle)
+            if before is not None and after is not None:
+                readings[f"hardware/energy_gpu_{index}"] = after - before
+            self._joules[index] = after
+        return readings
 
     def _energy(self, handle: Any) -> float | None:
         assert self._nvml is not None
@@ -154,14 +154,14 @@ def _visible(nvml: ModuleType) -> Iterator[Any]:
 
 def _packages(powercap: Path) -> list[tuple[Path, int]]:
     """Return counter and largest value (in microjoules) of each processor package; none unless all can be read."""
-    found = []
+    sensors = []
     for place in sorted(powercap.glob("intel-rapl:[0-9]*")):
         if re.fullmatch(r"intel-rapl:\d+", place.name) and _text(place / "name").startswith("package"):
             largest = _number(place / "max_energy_range_uj")
             if largest is None or _number(place / "energy_uj") is None:
                 return []
-            found.append((place / "energy_uj", largest))
-    return found
+            sensors.append((place / "energy_uj", largest))
+    return sensors
 
 
 def _text(file: Path) -> str:

@@ -40,12 +40,12 @@ _IN_TABLES = re.compile(r"eval/.*_(min|max|std)")
 def charts() -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the charts of each section: title and registered names, with words in angle brackets."""
     shared = {name: title for title, names in TOGETHER.items() for name in names}
-    found: dict[str, dict[str, tuple[str, ...]]] = {title: {} for title in SECTIONS}
+    sections: dict[str, dict[str, tuple[str, ...]]] = {title: {} for title in SECTIONS}
     for name in METRICS:
         if not _IN_TABLES.fullmatch(name):
             title = shared.get(name, name)
-            found[_section(name)][title] = TOGETHER.get(title, (name,))
-    return found
+            sections[_section(name)][title] = TOGETHER.get(title, (name,))
+    return sections
 
 
 def charts_of(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
@@ -55,7 +55,9 @@ def charts_of(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
         if (home := registered(name)) is not None:
             homes.setdefault(home, []).append(name)
     sections = {
-        section: {title: [name for one in several for name in homes.get(one, [])] for title, several in shown.items()}
+        section: {
+            title: [name for chart in several for name in homes.get(chart, [])] for title, several in shown.items()
+        }
         for section, shown in charts().items()
     }
     kept = {section: {t: found for t, found in shown.items() if found} for section, shown in sections.items()}

@@ -39,18 +39,18 @@ def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, so
 
     A damaged one is set aside: a run goes on without it.
     """
-    now = provenance(seed, sys.argv if argv is None else argv)
+    present = provenance(seed, sys.argv if argv is None else argv)
     if source is not None:
-        now |= {"init_step": source.step, "init_digest": source.digest}
+        present |= {"init_step": source.step, "init_digest": source.digest}
     if run_directory.exists_at_all(run_dir, FILE_NAME):
         try:
             first = run_directory.read_json(run_dir, FILE_NAME)
-            first.setdefault("resumed", []).append(now)
-            now = first
+            first.setdefault("resumed", []).append(present)
+            present = first
         except (OSError, ValueError, AttributeError) as error:
             aside = run_directory.set_aside(run_dir, FILE_NAME)
             _log.warning("%s is damaged (%s); it is kept as %s", FILE_NAME, error, aside)
-    run_directory.write_json(run_dir, FILE_NAME, now)
+    run_directory.write_json(run_dir, FILE_NAME, present)
 
 
 def source_of(run_dir: Path) -> Source | None:

@@ -39,11 +39,11 @@ _NEEDED = {"steps", "seconds", "fitness", "eval"}
 def read_result(run_dir: Path) -> dict[str, Any] | None:
     """Return the result of a run; None if it has none. Raises OSError, and ValueError for a damaged one."""
     try:
-        found = run_directory.read_json(run_dir, FILE_NAME)
+        result = run_directory.read_json(run_dir, FILE_NAME)
     except FileNotFoundError:
         return None
-    msgspec.convert(found, _Result)
-    return dict(found)
+    msgspec.convert(result, _Result)
+    return dict(result)
 
 
 def has_result(run_dir: Path) -> bool:
@@ -65,10 +65,10 @@ def sound_result(run_dir: Path) -> dict[str, Any] | None:
 
 def _read_whole(run_dir: Path) -> dict[str, Any] | None:
     """Return the result of a run; None if it has none. Raises OSError, and ValueError if it lacks a key as well."""
-    found = read_result(run_dir)
-    if found is not None and (missing := _NEEDED - found.keys()):
+    result = read_result(run_dir)
+    if result is not None and (missing := _NEEDED - result.keys()):
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    return found
+    return result
 
 
 def set_aside(run_dir: Path) -> None:

@@ -41,7 +41,7 @@ class Segments:
         """``ahead`` is the folder of a run directory for segments written ahead, within that of checkpoints; ``known``
         has the segments by the names of their rows."""
         self.run_dir, self.ahead = run_dir, ahead
-        self.known = {name: list(one) for name, one in known.items()}
+        self.known = {name: list(rows) for name, rows in known.items()}
         self._fast: set[str] = set()  # rows that left their ring before a checkpoint held them
 
     def write_ahead(self, appended: Mapping[str, AppendedRows]) -> None:
@@ -62,7 +62,7 @@ class Segments:
         """Write into a checkpoint's folder all rows: links to the segments that there are, and segments with the
         rest. Return them by name. Raises OSError (a full disk)."""
         self._drop(appended)
-        return {name: self._write_all(folder, name, one) for name, one in appended.items()}
+        return {name: self._write_all(folder, name, rows) for name, rows in appended.items()}
 
     def remove_ahead(self) -> None:
         """Remove what was written ahead."""

@@ -170,8 +170,8 @@ def _event(row: Row, began: float) -> Event:
 
 def _event_files(directory: Path) -> list[str]:
     """Return the names of a run's event files, in the order in which TensorBoard reads them."""
-    found = run_directory.entries(directory)
-    return [one.name for one in found if one.kind == "file" and one.name.startswith(f"{_PREFIX}.")]
+    entries = run_directory.entries(directory)
+    return [entry.name for entry in entries if entry.kind == "file" and entry.name.startswith(f"{_PREFIX}.")]
 
 
 def _file_name(directory: Path, offset: int) -> str:

@@ -46,8 +46,8 @@ def start_summary(config: Mapping[str, Any]) -> Summary:
     """Return the hyper-parameters of a run. Runs that differ in their seed only are one group, shown by their means."""
     values = dict(_flat({key: value for key, value in config.items() if key != "record"}))
     group = json.dumps({key: value for key, value in values.items() if key != "seed"}, sort_keys=True)
-    found: Summary = summary_v2.hparams_pb(values, trial_id=hashlib.sha256(group.encode()).hexdigest())
-    return found
+    summary: Summary = summary_v2.hparams_pb(values, trial_id=hashlib.sha256(group.encode()).hexdigest())
+    return summary
 
 
 def end_summary() -> Summary:

@@ -298,7 +298,7 @@ def _result_lines(numbers: Mapping[str, Any], known: Collection[str]) -> list[tu
         what, _, part = name.rpartition("_")
         if name in known or (part in ("std", "min", "max") and f"{what}_mean" in numbers):
             continue
-        text, parts = _short(value), [numbers.get(f"{what}_{one}") for one in ("std", "min", "max")]
+        text, parts = _short(value), [numbers.get(f"{what}_{statistic}") for statistic in ("std", "min", "max")]
         if part == "mean" and None not in parts:
             text += " ± {}, {} to {}".format(*map(_short, parts))
         lines.append(((what if part == "mean" else name).replace("_", " "), text))

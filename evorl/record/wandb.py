@@ -76,10 +76,10 @@ def run_id(directory: Path) -> str:
     run_directory.make_folder(directory, HOME)
     if not run_directory.exists(directory, name):
         run_directory.replace(directory, name, os.urandom(6).hex().encode())
-    found = run_directory.read(directory, name, 1024).decode()
-    if not re.fullmatch(r"[\w-]{1,128}", found, re.ASCII):
+    text = run_directory.read(directory, name, 1024).decode()
+    if not re.fullmatch(r"[\w-]{1,128}", text, re.ASCII):
         raise ValueError(f"{directory / name} holds no id")
-    return found
+    return text
 
 
 def quiet_settings() -> Any:
@@ -95,8 +95,8 @@ def films_of(directory: Path) -> list[Path]:
     """Return the films of a run directory."""
     if not run_directory.is_folder(directory, "videos"):
         return []
-    found = [one.name for one in run_directory.entries(directory, "videos") if one.kind == "file"]
-    return [directory / "videos" / name for name in found if Path(name).suffix in (".mp4", ".gif") and name[0] != "."]
+    films = [entry.name for entry in run_directory.entries(directory, "videos") if entry.kind == "file"]
+    return [directory / "videos" / name for name in films if Path(name).suffix in (".mp4", ".gif") and name[0] != "."]
 
 
 def film(file: Path) -> Any:

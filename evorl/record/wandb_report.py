@@ -124,9 +124,11 @@ def _grid(
 ) -> Any:
     wr = library()
     shown = []
-    for one in sets:
-        runs = ", ".join(f"'{run}'" for run in one.runs)
-        made = wr.Runset(entity=entity, project=one.project, name=one.label, filters=f"Metric('ID') in [{runs}]")
+    for run_set in sets:
+        runs = ", ".join(f"'{run}'" for run in run_set.runs)
+        made = wr.Runset(
+            entity=entity, project=run_set.project, name=run_set.label, filters=f"Metric('ID') in [{runs}]"
+        )
         made._id = f"set{next(number)}"  # the library's own are random: equal reports are equal files
         shown.append(made)
     for panel in panels:
@@ -137,7 +139,7 @@ def _grid(
 def _chart(title: str, names: Sequence[str], sets: Sequence[RunSet], place: int) -> Any:
     """Return a chart over environment steps; sets of several runs are drawn as their mean and range."""
     wr = library()
-    several = any(len(one.runs) > 1 for one in sets)
+    several = any(len(run_set.runs) > 1 for run_set in sets)
     grouping: dict[str, Any] = {}
     if several:
         grouping = {"groupby": "JobType", "groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
@@ -151,8 +153,8 @@ def as_json(report: Any, name: str, **address: str) -> dict[str, Any]:
     """Return what the server keeps of a report, with its schema's names; ``address``: id and url, once it has them."""
     model = report._to_model()
     model.name = name
-    found: dict[str, Any] = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
-    return found | address
+    document: dict[str, Any] = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+    return document | address
 
 
 # ------------------------------------------------------------------ sending

@@ -18,7 +18,7 @@ LOG = logging.getLogger("evorl")
 
 def uncompressed(spec: Spec, compress: bool) -> Spec:
     """Return a spec without the inputs that are kept compressed, whose size is not known before they are seen."""
-    return replace(spec, inputs=tuple(one for one in spec.inputs if not (compress and one.dtype == "uint8")))
+    return replace(spec, inputs=tuple(entry for entry in spec.inputs if not (compress and entry.dtype == "uint8")))
 
 
 def check_memory(needed: int, spec: Spec, key: str, held: str, copies: int = 1) -> None:
@@ -31,7 +31,7 @@ def check_memory(needed: int, spec: Spec, key: str, held: str, copies: int = 1) 
     left, bound = available()
     total = needed * copies
     times = f"{copies} replays at once, each of " if copies > 1 else ""
-    inputs = " and ".join(f"{one.name} ({one.dtype} {list(one.shape)})" for one in spec.inputs)
+    inputs = " and ".join(f"{entry.name} ({entry.dtype} {list(entry.shape)})" for entry in spec.inputs)
     says = f"{times}{held} of {inputs} take {gigabytes(total)} ({total} bytes), and {gigabytes(left)} are left: {bound}"
     if total > left:
         raise BadRequest(f"{says}; about {math.floor(100 * left / total)} % of it would fit", key)

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 def check_compressible(spec: Spec) -> None:
     """Raise `BadRequest` for a world without observations in bytes, and without the package lz4."""
-    if not any(one.dtype == "uint8" for one in spec.inputs):
+    if not any(entry.dtype == "uint8" for entry in spec.inputs):
         raise BadRequest("only observations in bytes (uint8) are compressed, and this world has none", "rl.compress")
     if find_spec("lz4") is None:
         raise BadRequest(f"needs more than is installed: {command.install('lz4')}", "rl.compress")
@@ -47,10 +47,10 @@ class Packed:
     def take(self, at: NDArray[np.int64], axis: int = 0) -> Array:
         """Return the rows in these places, of any shape, as an array [*at.shape, ...]."""
         assert axis == 0
-        found = np.empty((at.size, self._row_bytes), np.uint8)
+        rows = np.empty((at.size, self._row_bytes), np.uint8)
         for i, place in enumerate(at.reshape(-1).tolist()):
-            found[i] = np.frombuffer(self._decompress(self._rows[place], self._row_bytes), np.uint8)
-        return found.view(self.dtype).reshape(*at.shape, *self.shape[1:])
+            rows[i] = np.frombuffer(self._decompress(self._rows[place], self._row_bytes), np.uint8)
+        return rows.view(self.dtype).reshape(*at.shape, *self.shape[1:])
 
     @property
     def nbytes(self) -> int:

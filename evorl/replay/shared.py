@@ -122,6 +122,6 @@ class _Carver:
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         count = int(np.prod(shape))
-        found = np.frombuffer(self.memory, dtype, count, self.used).reshape(shape)
+        array = np.frombuffer(self.memory, dtype, count, self.used).reshape(shape)
         self.used += -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return found
+        return array

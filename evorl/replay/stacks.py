@@ -20,22 +20,22 @@ def take_apart(rollouts: Columns, inputs: Sequence[Input]) -> dict[str, Array]:
 
     Raises `WorldError` for a stack that could not be put together again.
     """
-    found, later = dict(rollouts), rollouts["start"][:, 1:].reshape(-1)
-    for name, one in _stacked(inputs):
+    columns, later = dict(rollouts), rollouts["start"][:, 1:].reshape(-1)
+    for name, entry in _stacked(inputs):
         x = rollouts[name]
-        before, after = (some.reshape(len(later), *one.shape) for some in (x[:, :-1], x[:, 1:]))
-        check_stacks(one, before, after, later)
-        found[name] = np.concatenate([x[:, 0], x[:, 1:, -1]], 1)
-    return found
+        before, after = (some.reshape(len(later), *entry.shape) for some in (x[:, :-1], x[:, 1:]))
+        check_stacks(entry, before, after, later)
+        columns[name] = np.concatenate([x[:, 0], x[:, 1:, -1]], 1)
+    return columns
 
 
 def put_together(rollouts: Columns, inputs: Sequence[Input]) -> dict[str, Array]:
     """Return what was given to `take_apart`; stacks lie in memory with time first, as a network takes them."""
-    found = dict(rollouts)
-    for name, one in _stacked(inputs):
-        places = frames_of_states(rollouts["start"], one.shape[0]).swapaxes(0, 1)
-        found[name] = rollouts[name][np.arange(places.shape[1])[:, None], places].swapaxes(0, 1)
-    return found
+    columns = dict(rollouts)
+    for name, entry in _stacked(inputs):
+        places = frames_of_states(rollouts["start"], entry.shape[0]).swapaxes(0, 1)
+        columns[name] = rollouts[name][np.arange(places.shape[1])[:, None], places].swapaxes(0, 1)
+    return columns
 
 
 def frames_of_states(start: Array, k: int) -> Numbers:
@@ -45,9 +45,9 @@ def frames_of_states(start: Array, k: int) -> Numbers:
     """
     state = np.arange(start.shape[1])
     first = np.maximum.accumulate(np.where(start, state, 1 - k), 1)  # the state that each state's episode starts with
-    found: Numbers = np.maximum(state[:, None] + np.arange(k), first[..., None] + k - 1)
-    return found
+    frames: Numbers = np.maximum(state[:, None] + np.arange(k), first[..., None] + k - 1)
+    return frames
 
 
 def _stacked(inputs: Sequence[Input]) -> list[tuple[str, Input]]:
-    return [(f"input {i}", one) for i, one in enumerate(inputs) if one.stacked]
+    return [(f"input {i}", entry) for i, entry in enumerate(inputs) if entry.stacked]

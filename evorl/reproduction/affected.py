@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 def changed(since: str) -> list[str]:
     """The files that differ between a commit and the checkout, from its root. Raises `BadRequest`."""
-    found = [
+    affected = [
         _git("diff", "--name-only", "--no-renames", "--end-of-options", since, "--"),
         _git("ls-files", "--others", "--exclude-standard"),
     ]
-    return [line for text in found for line in text.splitlines()]
+    return [line for text in affected for line in text.splitlines()]
 
 
 def affects(files: Sequence[str], sweep: Sweep) -> bool:
@@ -59,11 +59,11 @@ def _modules(made: Experiment) -> set[str]:
     except ModuleNotFoundError:
         raise BadRequest(f"needs the package grimp: {command.install('check')}", "since") from None
     graph = grimp.build_graph("evorl")
-    own = {type(one).__module__ for one in (made.mdp, made.rl, made.ec, made.cluster)}
+    own = {type(part).__module__ for part in (made.mdp, made.rl, made.ec, made.cluster)}
     begins = ["evorl.run", *(module for module in own if module in graph.modules)]
-    found = {*begins}.union(*(graph.find_upstream_modules(module) for module in begins))
-    packages = {".".join(parts[:n]) for parts in (one.split(".") for one in found) for n in range(1, len(parts))}
-    return found | packages
+    modules = {*begins}.union(*(graph.find_upstream_modules(module) for module in begins))
+    packages = {".".join(parts[:n]) for parts in (name.split(".") for name in modules) for n in range(1, len(parts))}
+    return modules | packages
 
 
 def _git(*words: str) -> str:

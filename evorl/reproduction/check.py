@@ -75,21 +75,21 @@ def check(
         why = "has no check" if table.repeated is None else f"has no result in {out}"
         raise BadRequest(f"{name} {why}; those to check: {', '.join(tables())}")
     old = table.repeated(kept["data"])
-    sweeps = {one.name: one for one in table.profiles[kept["profile"]].parts if isinstance(one, Sweep)}
+    sweeps = {part.name: part for part in table.profiles[kept["profile"]].parts if isinstance(part, Sweep)}
     declarations = f"benchmarks/{name.partition('/')[0]}/"
     declared = any(file.startswith(declarations) and file.endswith(".py") for file in files or ())
-    for title, one in old.items():
-        sweep = sweeps.get(one.sweep)
+    for title, score in old.items():
+        sweep = sweeps.get(score.sweep)
         if sweep is None:
             yield title, Verdict(0, "is no longer part of the table", differs=True)
             continue
         if files is not None and not declared and not affects(files, sweep):
             continue
-        seeds = f"seed={','.join(map(str, one.curves))}"
+        seeds = f"seed={','.join(map(str, score.curves))}"
         if not sweep.carry_out(runs, [*kept["settings"], seeds, *also]):
             yield title, Verdict(0, "failed", differs=True)
             continue
-        yield title, verdict(one.curves, one.read(runs_of(runs, [sweep])), one.margin)
+        yield title, verdict(score.curves, score.read(runs_of(runs, [sweep])), score.margin)
 
 
 def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
@@ -101,31 +101,36 @@ def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     if min(count, len(old)) < 2:
         return Verdict(count, "other bits, and too few runs to tell more")
     scores = [scores_of(np.array([*curves.values()], np.float64)) for curves in (old, new)]
-    if not all(np.isfinite(one).all() for one in scores):
+    if not all(np.isfinite(score).all() for score in scores):
         return Verdict(count, "differs: returns that are not finite", differs=True)
-    found = difference(*scores)
-    if found.found:
-        words = f"differs (p = {found.p:.2g})"
-    elif found.within(margin):
+    test = difference(*scores)
+    if test.found:
+        words = f"differs (p = {test.p:.2g})"
+    elif test.within(margin):
         words = f"equivalent (within {format_number(margin)})"
     else:
-        words = f"undecided (p = {found.p:.2g})"
-    return Verdict(count, words, found.found, found.p, found.by_score)
+        words = f"undecided (p = {test.p:.2g})"
+    return Verdict(count, words, test.found, test.p, test.by_score)
 
 
-def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:
+def report(verdicts: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:
     """A Markdown table of the verdicts, what chance does to so many of them, and why other bits may not be the code's.
 
     ``kept``: the result that was checked.
     """
-    if not found:
+    if not verdicts:
         return ["nothing that the changes could affect"]
     rows = [
-        [title, f"{one.runs}", one.words, *(map(_cell, one.differences) if one.differences else ("-", "-"))]
-        for title, one in found.items()
+        [
+            title,
+            f"{comparison.runs}",
+            comparison.words,
+            *(map(_cell, comparison.differences) if comparison.differences else ("-", "-")),
+        ]
+        for title, comparison in verdicts.items()
     ]
     lines = markdown_rows(HEADER, rows)
-    tested = sum(one.p is not None for one in found.values())
+    tested = sum(comparison.p is not None for comparison in verdicts.values())
     if tested > 1:
         chance = 100 * (1 - (1 - LEVEL) ** tested)
         lines += [
@@ -133,7 +138,9 @@ def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[st
             f"{tested} tests at {LEVEL:.0%}: without any difference, {chance:.0f} % of such checks say that something "
             "differs.",
         ]
-    if any(one.runs and one.words != SAME_BITS for one in found.values()) and (why := _other_instructions(kept)):
+    if any(comparison.runs and comparison.words != SAME_BITS for comparison in verdicts.values()) and (
+        why := _other_instructions(kept)
+    ):
         lines += ["", why]
     return lines
 
@@ -146,5 +153,5 @@ def _other_instructions(kept: Content | None) -> str | None:
     return f"PyTorch's kernels used {past} for the result and use {here} here, which round differently."
 
 
-def _cell(one: Estimate) -> str:
-    return f"{format_number(one.value)} [{format_number(one.low)}, {format_number(one.high)}]"
+def _cell(estimate: Estimate) -> str:
+    return f"{format_number(estimate.value)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"

@@ -24,10 +24,10 @@ def panels(titles: Sequence[str], across: str, up: str, **options: Any) -> tuple
     for left_over in every[len(titles) :]:
         left_over.remove()
     axes = every[: len(titles)]
-    for one, title in zip(axes, titles, strict=True):
-        one.set(title=title, xlabel=across, ylabel=up)
-        one.xaxis.set_major_formatter(EngFormatter(sep=""))  # 50k, 2M
-        one.spines[["top", "right"]].set_visible(False)
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set(title=title, xlabel=across, ylabel=up)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 50k, 2M
+        axis.spines[["top", "right"]].set_visible(False)
     return made, axes
 
 

@@ -21,8 +21,8 @@ def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], 
         asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8", preexec_fn=with_parent()
     ).stdout.splitlines()
     films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found, films[0] if films else None
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result, films[0] if films else None
 
 
 def keep(run: Path, words: Sequence[str], place: Path) -> None:

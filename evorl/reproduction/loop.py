@@ -62,8 +62,8 @@ def reproduce(table: Table, asked: Asked) -> None:
     facts = pages.machine(asked.command)
     complete = [asked.draw or part.carry_out(asked.runs, asked.also) for part in size.parts]
     found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts), asked.runs)
-    told = table.analyse(found)
-    if told is not None:
+    content = table.analyse(found)
+    if content is not None:
         made_of = fingerprint(size.parts, asked)
         if asked.draw:
             same = kept if kept and made_of and kept["made_of"] == made_of else None
@@ -71,15 +71,15 @@ def reproduce(table: Table, asked: Asked) -> None:
         else:
             facts |= {"load at the end": pages.load()}
         facts |= pages.of_runs(found.runs)
-        result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
+        result = pages.content(table, content, asked.profile, settings(asked.also), facts, made_of)
         if asked.elsewhere:
             result = pages.elsewhere(result, papers.results(asked.name), asked.out)
-        pages.write(asked.out, short, result, told)
+        pages.write(asked.out, short, result, content)
         print(page)
     if not all(complete):
         print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
         raise SystemExit(1)
-    if told is None:
+    if content is None:
         raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
 
 
@@ -102,12 +102,12 @@ def check_words(parts: Sequence[Part], also: Sequence[str]) -> None:
 
 def first_job(words: Sequence[str]) -> list[str]:
     """The words of a sweep's first job, without those that say where it runs."""
-    given = parse([word for word in words if not word.startswith(("hydra.", "hydra/"))])
+    overrides = parse([word for word in words if not word.startswith(("hydra.", "hydra/"))])
     first = {
-        one.get_key_element(): next(one.sweep_string_iterator())
-        if one.is_sweep_override()
-        else one.get_value_element_as_str()
-        for one in given
+        table.get_key_element(): next(table.sweep_string_iterator())
+        if table.is_sweep_override()
+        else table.get_value_element_as_str()
+        for table in overrides
     }
     return [f"{key}={value}" for key, value in first.items()]
 

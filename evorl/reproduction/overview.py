@@ -39,29 +39,29 @@ OTHERS = """\
 - [faults](faults/README.md): recovery from killed workers"""
 
 
-def status(told: Content | None) -> str:
+def status(content: Content | None) -> str:
     """Whether a result is there, and of which size."""
-    if told is None:
+    if content is None:
         return "not run"
-    return "reproduced" if told["profile"] == "paper" and not told["settings"] else "scaled"
+    return "reproduced" if content["profile"] == "paper" and not content["settings"] else "scaled"
 
 
-def hours(table: Table, told: Content | None) -> dict[str, str]:
+def hours(table: Table, content: Content | None) -> dict[str, str]:
     """Core hours of each profile: those that the result took, else the estimate."""
-    took = told and not told["settings"] and told["machine"].get("core hours")
+    took = content and not content["settings"] and content["machine"].get("core hours")
     return {
-        name: f"{took:g}" if told and name == told["profile"] and took else f"about {size.core_hours:g}"
+        name: f"{took:g}" if content and name == content["profile"] and took else f"about {size.core_hours:g}"
         for name, size in table.profiles.items()
     }
 
 
-def measured(table: Table, told: Content | None) -> str:
+def measured(table: Table, content: Content | None) -> str:
     """The main numbers of a result, and how many of its gates are passed."""
-    if told is None:
+    if content is None:
         return "-"
-    verdicts = [*told["gates"].values()]
+    verdicts = [*content["gates"].values()]
     gates = f"; gates passed: {verdicts.count('passed')} of {len(verdicts)}" if verdicts else ""
-    return table.measured(told["data"]) + gates
+    return table.measured(content["data"]) + gates
 
 
 def command(name: str, profile: str) -> str:
@@ -77,24 +77,24 @@ def listing() -> str:
     lines = []
     for folder, paper in papers.papers().items():
         lines += [f"{paper.title}. {paper.source}", ""]
-        for name, table, told in _tables(folder, paper):
-            cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
-            lines += [f"  {name:28}{status(told):12}{table.of}", f"  {'':40}core hours: {cost}"]
-            lines += [f"  {'':40}{command(name, _size(told))}"]
-        lines += [f"  {'(no program)':28}{'not run':12}{one.of}: {one.why}" for one in paper.unmeasured]
+        for name, table, content in _tables(folder, paper):
+            cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, content).items())
+            lines += [f"  {name:28}{status(content):12}{table.of}", f"  {'':40}core hours: {cost}"]
+            lines += [f"  {'':40}{command(name, _size(content))}"]
+        lines += [f"  {'(no program)':28}{'not run':12}{missing.of}: {missing.why}" for missing in paper.unmeasured]
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
 def description(name: str, table: Table) -> str:
     """One table: its claim, its sizes, what is measured, and what to type."""
-    told = pages.read(papers.results(name), name.rpartition("/")[2])
-    lines = [f"{name}: {table.of}", f"status: {status(told)}", f"claim ({table.source}): {table.claim}"]
+    content = pages.read(papers.results(name), name.rpartition("/")[2])
+    lines = [f"{name}: {table.of}", f"status: {status(content)}", f"claim ({table.source}): {table.claim}"]
     about = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", table.about or "").replace("``", "`")  # for a terminal
-    lines += [f"measured: {measured(table, told)}", "", about.strip(), ""]
+    lines += [f"measured: {measured(table, content)}", "", about.strip(), ""]
     profiles = [*table.profiles]
-    for profile, cost in hours(table, told).items():
-        smaller = told is not None and profiles.index(profile) < profiles.index(told["profile"])
+    for profile, cost in hours(table, content).items():
+        smaller = content is not None and profiles.index(profile) < profiles.index(content["profile"])
         lines.append(command(name, profile) + " out=DIR" * smaller)
         lines.append(f"    {table.profiles[profile].told}; core hours: {cost}")
     return "\n".join(lines)
@@ -118,22 +118,22 @@ def write() -> None:
 
 
 def _rows(folder: str, paper: Paper) -> Iterator[list[str]]:
-    for name, table, told in _tables(folder, paper):
+    for name, table, content in _tables(folder, paper):
         short = name.rpartition("/")[2]
-        what = f"[{table.of}]({folder}/results/{short}.md)" if told else table.of
-        size = told["size"] if told else table.profiles[_size(told)].told
-        if told and told["settings"]:
-            size += f"; changed: {', '.join(told['settings'])}"
-        cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
+        what = f"[{table.of}]({folder}/results/{short}.md)" if content else table.of
+        size = content["size"] if content else table.profiles[_size(content)].told
+        if content and content["settings"]:
+            size += f"; changed: {', '.join(content['settings'])}"
+        cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, content).items())
         claim = f"{table.claim} ({table.source})"
-        yield [what, status(told), claim, measured(table, told), size, cost, f"`{command(name, _size(told))}`"]
-    for one in paper.unmeasured:
-        yield [one.of, f"not run: {one.why}", f"{one.claim} ({one.source})", "-", "-", "-", "-"]
+        yield [what, status(content), claim, measured(table, content), size, cost, f"`{command(name, _size(content))}`"]
+    for missing in paper.unmeasured:
+        yield [missing.of, f"not run: {missing.why}", f"{missing.claim} ({missing.source})", "-", "-", "-", "-"]
 
 
-def _size(told: Content | None) -> str:
+def _size(content: Content | None) -> str:
     """The profile of a row."""
-    return told["profile"] if told else "ci"
+    return content["profile"] if content else "ci"
 
 
 def _tables(folder: str, paper: Paper) -> Iterator[tuple[str, Table, Content | None]]:

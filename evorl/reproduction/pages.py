@@ -32,7 +32,12 @@ OF_THE_RUNS = ("date", "command", "commit", "cpu", "kernels", "cores", "load", "
 
 
 def content(
-    table: Table, found: Analysis, profile: str, changed: Sequence[str], facts: Mapping[str, Any], made_of: str | None
+    table: Table,
+    analysis: Analysis,
+    profile: str,
+    changed: Sequence[str],
+    facts: Mapping[str, Any],
+    made_of: str | None,
 ) -> Content:
     """The result as plain data."""
     return {
@@ -44,15 +49,15 @@ def content(
         "size": table.profiles[profile].told,
         "settings": list(changed),
         "about": (table.about or "").strip(),
-        "header": list(found.header),
-        "rows": [list(row) for row in found.rows],
-        "also": [{"header": list(one.header), "rows": [list(row) for row in one.rows]} for one in found.also],
-        "gates": dict(found.gates),
-        "notes": list(found.notes),
-        "figures": {one.name: one.caption for one in found.pictures},
-        "machine": {**facts, **found.facts},
+        "header": list(analysis.header),
+        "rows": [list(row) for row in analysis.rows],
+        "also": [{"header": list(more.header), "rows": [list(row) for row in more.rows]} for more in analysis.also],
+        "gates": dict(analysis.gates),
+        "notes": list(analysis.notes),
+        "figures": {picture.name: picture.caption for picture in analysis.pictures},
+        "machine": {**facts, **analysis.facts},
         "made_of": made_of,
-        "data": dict(found.data),
+        "data": dict(analysis.data),
     }
 
 
@@ -66,17 +71,17 @@ def elsewhere(told: Content, committed: Path, out: Path) -> Content:
     return {**told, "about": placed(told["about"]), "notes": [*map(placed, told["notes"])]}
 
 
-def write(out: Path, name: str, told: Content, found: Analysis) -> None:
+def write(out: Path, name: str, told: Content, analysis: Analysis) -> None:
     """Write a result into a folder: figures, films and policies first, and the JSON file last."""
     from evorl.analysis.figures import render
 
     out.mkdir(parents=True, exist_ok=True)
-    for picture in found.pictures:
+    for picture in analysis.pictures:
         for kind, drawn in render(picture.figure).items():
             files.replace(out / f"{picture.name}.{kind}", drawn)
-    for kept, place in found.files.items():
+    for kept, place in analysis.files.items():
         shutil.copyfile(place, out / kept)
-    for kept, policy in found.policies.items():
+    for kept, policy in analysis.policies.items():
         keep(*policy, out / "policies" / kept)
     files.replace(out / f"{name}.md", markdown(told).encode())
     plain = msgspec.json.encode(told, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
@@ -95,8 +100,8 @@ def markdown(told: Content) -> str:
     """The page of a result."""
     lines = [f"# {told['title']}", "", f"Claim ({told['source']}): {told['claim']}", ""]
     lines += [*markdown_rows(told["header"], told["rows"], numbers=True), "", told["about"]]
-    for one in told["also"]:
-        lines += ["", *markdown_rows(one["header"], one["rows"], numbers=True)]
+    for table in told["also"]:
+        lines += ["", *markdown_rows(table["header"], table["rows"], numbers=True)]
     if told["gates"]:
         lines += ["", *markdown_rows(["gate", "verdict"], [*told["gates"].items()], numbers=True)]
     for note in told["notes"]:
@@ -139,41 +144,41 @@ def of_drawing(command: str, kept: Content | None, runs: Sequence[RunRecord]) ->
 
 def recorded(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """When the runs began, and their processors and versions."""
-    made = [one.provenance for one in runs if {"started", "machine", "versions"} <= {*one.provenance}]
+    made = [run.provenance for run in runs if {"started", "machine", "versions"} <= {*run.provenance}]
     if not made:
         return {}
-    begun = sorted(datetime.fromisoformat(one["started"]).astimezone() for one in made)
+    begun = sorted(datetime.fromisoformat(info["started"]).astimezone() for info in made)
     ends = [time.replace(tzinfo=None).isoformat(timespec="minutes") for time in (begun[0], begun[-1])]
     return {
         "date": " to ".join(dict.fromkeys(ends)),
         **{
-            name: _every(one["machine"][name] for one in made)
+            name: _every(info["machine"][name] for info in made)
             for name in ("cpu", "kernels", "cores", "platform")
-            if all(name in one["machine"] for one in made)
+            if all(name in info["machine"] for info in made)
         },
-        "evorl": {name: _every(one["versions"].get(name) for one in made) for name in VERSIONS},
+        "evorl": {name: _every(info["versions"].get(name) for info in made) for name in VERSIONS},
     }
 
 
 def ranges(numbers: Iterable[int]) -> str:
     """Whole numbers in words: 0-4, 7."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in sorted({*numbers}):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
+            runs.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def of_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """Commits and seeds of the runs that a page is made of, and what they took."""
     if not runs:
         return {}
-    commits = {(one.provenance.get("git") or {}).get("commit") or "unknown" for one in runs}
+    commits = {(run.provenance.get("git") or {}).get("commit") or "unknown" for run in runs}
     return {
-        "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
-        "seeds of the runs": ranges(int(one.seed) for one in runs),
+        "commits of the runs": ", ".join(sorted(commit[:7] for commit in commits)),
+        "seeds of the runs": ranges(int(run.seed) for run in runs),
         "core hours": round(core_hours(runs), 2),
     }
 

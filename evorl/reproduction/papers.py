@@ -27,14 +27,14 @@ def papers() -> dict[str, Paper]:
 
 def names() -> list[str]:
     """Return the names of all tables, each as ``PAPER/TABLE``."""
-    return [f"{paper}/{one}" for paper, content in papers().items() for one in content.tables]
+    return [f"{paper}/{name}" for paper, content in papers().items() for name in content.tables]
 
 
 def table(name: str) -> Table:
     """Return the table ``PAPER/TABLE``. Raises `BadRequest` with the nearest name."""
     found = names()
     if name not in found:
-        alike = [one for one in found if one.endswith(f"/{name}")]
+        alike = [known for known in found if known.endswith(f"/{name}")]
         meant = f"; did you mean {alike[0]}?" if alike else nearest(name, found)
         raise BadRequest(f"{name!r} is no table{meant or '; python -m evorl.reproduce lists them'}")
     declared: Table = _module(name.replace("/", ".")).TABLE

@@ -85,9 +85,9 @@ class Measurement(NamedTuple):
         place, words = self.place(runs), settings(also)
         kept = read_json(place.parent, place.name)
         if kept is None:
-            found = self.measure(Given(words, runs / self.name))
+            measured = self.measure(Given(words, runs / self.name))
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, {"words": words, "found": found})
+            write_json(place, {"words": words, "found": measured})
             print(f"{place} has been measured", flush=True)
         elif kept["words"] != words:
             past = " ".join(kept["words"]) or "no words"
@@ -109,7 +109,7 @@ def settings(words: Sequence[str]) -> list[str]:
 
 def runs_of(runs: Path, parts: Sequence[Part]) -> list[RunRecord]:
     """The runs of all sweeps that have started."""
-    places = [runs / one.name for one in parts if isinstance(one, Sweep) and (runs / one.name).is_dir()]
+    places = [runs / part.name for part in parts if isinstance(part, Sweep) and (runs / part.name).is_dir()]
     try:
         return read_runs(find_runs(places))[0]
     except BadRequest:  # none has begun
@@ -118,8 +118,8 @@ def runs_of(runs: Path, parts: Sequence[Part]) -> list[RunRecord]:
 
 def measured_of(runs: Path, parts: Sequence[Part]) -> dict[str, Any]:
     """The answers of all measurements that were made, by name."""
-    kept = {one.name: read_json(runs, f"{one.name}.json") for one in parts if isinstance(one, Measurement)}
-    return {name: one["found"] for name, one in kept.items() if one is not None}
+    kept = {part.name: read_json(runs, f"{part.name}.json") for part in parts if isinstance(part, Measurement)}
+    return {name: result["found"] for name, result in kept.items() if result is not None}
 
 
 def _run(command: Sequence[str]) -> int:

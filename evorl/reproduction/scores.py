@@ -51,13 +51,13 @@ def told(one: Score | Mapping[str, float | None] | None, digits: int = 0) -> str
 
 def score(*strata: Sequence[float]) -> Score:
     """Of the values of each stratum."""
-    (found,) = scores([np.asarray(one, np.float64)[:, None] for one in strata])
+    (found,) = scores([np.asarray(stratum, np.float64)[:, None] for stratum in strata])
     return found
 
 
 def _last(run: RunRecord) -> float:
     """The return of its last evaluation; -inf if it has none."""
-    return -np.inf if (found := run.last(METRIC)) is None else found
+    return -np.inf if (value := run.last(METRIC)) is None else value
 
 
 def median_run(runs: Sequence[RunRecord]) -> RunRecord:
@@ -86,7 +86,7 @@ def scored(runs: Sequence[RunRecord], number: Callable[[RunRecord], float]) -> S
 
 def scores(strata: Sequence[Floats]) -> list[Score]:
     """For each point of a grid, of the values [N, G] of each stratum."""
-    return [Score(*estimate(iqm, *values)) for values in zip(*(one.T for one in strata), strict=True)]
+    return [Score(*estimate(iqm, *values)) for values in zip(*(stratum.T for stratum in strata), strict=True)]
 
 
 def at(run: RunRecord, step: float, last: int = 1, every: float = EVERY, metric: str = METRIC) -> float:
@@ -140,4 +140,6 @@ def core_hours(runs: Sequence[RunRecord]) -> float:
 def samples(runs: Sequence[RunRecord], metric: str = METRIC) -> list[dict[str, Any]]:
     """Every evaluation of each run."""
     curves = [(run.seed, run.series[metric]) for run in runs]
-    return [{"seed": seed, "steps": one.steps.tolist(), "return": one.values.tolist()} for seed, one in curves]
+    return [
+        {"seed": seed, "steps": returns.steps.tolist(), "return": returns.values.tolist()} for seed, returns in curves
+    ]

@@ -25,7 +25,7 @@ class Gate(NamedTuple):
 def verdict(gate: Gate, returns: Mapping[str, Returns]) -> str:
     """``passed``, ``failed``, or ``not run`` where a run that it needs is missing."""
     asked = [returns.get(name, {}) for name in gate.algorithms]
-    if any(not len(one.get(step, ())) for one in asked for step in gate.steps):
+    if any(not len(by_step.get(step, ())) for by_step in asked for step in gate.steps):
         return "not run"
     return "passed" if gate.passed(*asked) else "failed"
 
@@ -37,8 +37,8 @@ def compared(low: float, high: float, other_low: float, other_high: float) -> st
     return "above" if low > other_high else "below" if high < other_low else "overlaps"
 
 
-def beside(one: Score | None, other: Score | None) -> str:
+def beside(score: Score | None, other: Score | None) -> str:
     """The same of two scores; ``-`` of a score beside itself, and where one is missing."""
-    if one is None or other is None or one is other:
+    if score is None or other is None or score is other:
         return "-"
-    return compared(one.low, one.high, other.low, other.high)
+    return compared(score.low, score.high, other.low, other.high)

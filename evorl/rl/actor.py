@@ -45,16 +45,18 @@ class Player:
         """
         self.waiting[:] = False
         while not self.waiting[slots].all():
-            self.now = self.arena.recv()
-            self.waiting[self.now.slots] = True
+            self.decisions = self.arena.recv()
+            self.waiting[self.decisions.slots] = True
         self._check_form()
-        self._check(self.now.inputs, np.flatnonzero(slots))
+        self._check(self.decisions.inputs, np.flatnonzero(slots))
         self._check_legal(np.flatnonzero(slots))
 
     def decide(self, noise: Tensor) -> Decision:
         """Return the policy's decisions in the current states of all slots under noise [B, noise_size]."""
         start = None if self.carry is None else torch.from_numpy(self.start)
-        return self.learner.act(_tensors(self.now.inputs), _tensor(self.now.legal), noise, self.carry, start)
+        return self.learner.act(
+            _tensors(self.decisions.inputs), _tensor(self.decisions.legal), noise, self.carry, start
+        )
 
     def send(self, rows: Array, decision: Decision) -> None:
         """Send the decisions of the slots in ``rows`` to the arena."""
@@ -71,7 +73,7 @@ class Player:
 
         Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
         """
-        decisions = self.now = self.arena.recv()
+        decisions = self.decisions = self.arena.recv()
         rows = decisions.slots
         sel = ALL if len(rows) == self.arena.slots else rows
         self.waiting[sel] = True
@@ -115,20 +117,20 @@ class Player:
         """Return the critic's value [B, R] of the state where each episode was truncated; other rows are arbitrary."""
         start = None if self.carry is None else torch.zeros(self.arena.slots, dtype=torch.bool)
         noise = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
-        legal = self.now.final_legal if self.now.final_legal is not None else self.now.legal
-        return self.learner.act(_tensors(self.now.final), _tensor(legal), noise, self.carry, start).value
+        legal = self.decisions.final_legal if self.decisions.final_legal is not None else self.decisions.legal
+        return self.learner.act(_tensors(self.decisions.final), _tensor(legal), noise, self.carry, start).value
 
     def _check_form(self) -> None:
         """Raise `Mismatch` for arrays that are not as the spec declares; most arenas show the same ones again."""
-        check_arrays(self.now, self.arena.spec, self.arena.slots)
-        self._inputs = self.now.inputs
+        check_arrays(self.decisions, self.arena.spec, self.arena.slots)
+        self._inputs = self.decisions.inputs
 
     def _check(self, inputs: tuple[Array, ...], rows: Array) -> None:
         for x, name in zip(inputs, self.names, strict=True):
             _check_finite(x, rows, name)
 
     def _check_legal(self, rows: Array) -> None:
-        legal = self.now.legal
+        legal = self.decisions.legal
         if legal is None:
             return
         some = np.logical_or.reduceat(legal if len(rows) == len(legal) else legal[rows], self.heads, axis=1)

@@ -103,19 +103,19 @@ class Columns(ABC):
         self.closed |= slots
 
     def _put_outcome(self, at: Any, sel: Any, player: Player) -> None:
-        self.reward[at] = player.now.reward[sel]
+        self.reward[at] = player.decisions.reward[sel]
         self.done[at] = player.start[sel]
-        if player.now.truncated[sel].any():
+        if player.decisions.truncated[sel].any():
             self._put_cut(at, sel, player)
 
     def _put_last(self, at: Any, sel: Any, player: Player, decision: Decision | None) -> None:
         self._see(at, sel, player)
 
     def _see(self, at: Any, sel: Any, player: Player) -> None:
-        for store, seen in zip(self.inputs, player.now.inputs, strict=True):
+        for store, seen in zip(self.inputs, player.decisions.inputs, strict=True):
             store[at] = seen[sel]
-        if self.legal is not None and player.now.legal is not None:
-            self.legal[at] = player.now.legal[sel]
+        if self.legal is not None and player.decisions.legal is not None:
+            self.legal[at] = player.decisions.legal[sel]
         self.start[at] = player.start[sel]
 
     @abstractmethod
@@ -159,7 +159,7 @@ class PolicyGradientColumns(Columns):
 
     def _put_cut(self, at: Any, sel: Any, player: Player) -> None:
         values = player.final_values().numpy()
-        self.final_value[at] = np.where(player.now.truncated[:, None], values, 0)[sel]
+        self.final_value[at] = np.where(player.decisions.truncated[:, None], values, 0)[sel]
 
     def _cut_at(self, before: Any, at: Any) -> None:
         self.final_value[before] = self.value[at]
@@ -223,10 +223,10 @@ class TransitionColumns(Columns):
 
     def _put_outcome(self, at: Any, sel: Any, player: Player) -> None:
         super()._put_outcome(at, sel, player)
-        self.terminated[at] = player.now.terminated[sel]
+        self.terminated[at] = player.decisions.terminated[sel]
 
     def _put_cut(self, at: Any, sel: Any, player: Player) -> None:
-        decisions = player.now
+        decisions = player.decisions
         for store, seen in zip(self.final_inputs, decisions.final, strict=True):
             store[at] = seen[sel]
         legal = decisions.legal if decisions.final_legal is None else decisions.final_legal

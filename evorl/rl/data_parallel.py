@@ -149,11 +149,11 @@ class Collective:
             options.device_ids = [self._device.index]  # else nccl guesses it, with a warning
         self._wait(self._group.barrier, options)
 
-    def _wait(self, operation: Callable[..., Any], options: Any, *given: Any) -> None:
+    def _wait(self, operation: Callable[..., Any], options: Any, *arguments: Any) -> None:
         """Raises ConnectionError where another learner has ended."""
         options.timeout = FOREVER
         try:
-            operation(*given, options).wait()
+            operation(*arguments, options).wait()
         except RuntimeError as error:
             raise ConnectionError(str(error)) from None
 
@@ -249,7 +249,7 @@ class Leader(Collective):
 
 
 def _serve(
-    given: socket.socket, path: str, rank: int, size: int, device: torch.device,
+    connection: socket.socket, path: str, rank: int, size: int, device: torch.device,
     make: Callable[[torch.device], Parallel], threads: int,
 ) -> None:  # fmt: skip
     """The process of a learner: take part in the steps of learner 0 until that is gone."""
@@ -261,14 +261,14 @@ def _serve(
     try:
         collective = Collective(path, rank, size, device)
         learner: Parallel | None = None
-        while (step := _receive_step(given)) is not None:
+        while (step := _receive_step(connection)) is not None:
             if learner is None:  # not earlier: learner 0 reports errors of the build first, from its own
                 learner = make(device)
                 learner.collective = collective
             if not step.name:
                 collective.synchronise(learner)
             else:
-                receive = partial(_receive, given, device)
+                receive = partial(_receive, connection, device)
                 own = learner.own()
                 arguments = [own[x] if isinstance(x, int) else described(x, receive) for x in step.arguments]
                 collective.take(learner, step, arguments)
@@ -283,21 +283,21 @@ def _send(to: socket.socket, step: Step, tensors: Sequence[Tensor]) -> None:
         to.sendall(_bytes(x.cpu().contiguous().view(-1)))
 
 
-def _receive_step(given: socket.socket) -> Step | None:
+def _receive_step(connection: socket.socket) -> Step | None:
     """The next step; None when there is no learner 0 any more."""
-    length = given.recv(LENGTH.size, socket.MSG_WAITALL)
+    length = connection.recv(LENGTH.size, socket.MSG_WAITALL)
     if len(length) < LENGTH.size:
         return None
     (size,) = LENGTH.unpack(length)
-    head = given.recv(size, socket.MSG_WAITALL)
+    head = connection.recv(size, socket.MSG_WAITALL)
     return msgspec.msgpack.decode(head, type=Step)
 
 
-def _receive(given: socket.socket, device: torch.device, dtype: str, shape: Sequence[int]) -> Tensor:
+def _receive(connection: socket.socket, device: torch.device, dtype: str, shape: Sequence[int]) -> Tensor:
     x = torch.empty(math.prod(shape), dtype=getattr(torch, dtype))
     room = _bytes(x)
     while len(room):
-        count = given.recv_into(room)
+        count = connection.recv_into(room)
         if not count:
             raise ConnectionError("learner 0 is gone")
         room = room[count:]

@@ -50,7 +50,9 @@ class EndedGames:
         return {str(slot): [list(episode) for _, episode in left] for slot, left in self._waiting.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._waiting = {int(slot): deque((0, _episode(*one)) for one in episodes) for slot, episodes in state.items()}
+        self._waiting = {
+            int(slot): deque((0, _episode(*episode)) for episode in episodes) for slot, episodes in state.items()
+        }
 
 
 def _episode(ret: float, length: float, rewards: list[float], results: dict[str, float]) -> Episode:

@@ -154,7 +154,7 @@ def play_slots(
             longest = f"the longest at {player.lengths[playing].max():,} decisions"
             show(f"evaluating: {total - left} of {total} episodes, {longest}, {now_s - began:.0f} s")
         if watch is not None:
-            watch.see(player.now.inputs, rows[repeats[rows] == 0], playing)
+            watch.see(player.decisions.inputs, rows[repeats[rows] == 0], playing)
             repeats[rows] -= repeats[rows] > 0
         player.send(rows, player.decide(noise.take(rows)))
         now, over = player.recv()

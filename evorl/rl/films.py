@@ -31,10 +31,10 @@ MOST_FPS = 50.0
 def chosen(which: Sequence[Which], episodes: Sequence[Episode]) -> dict[Which, int]:
     """The numbers of these episodes, by fitness or else by return; the first of equal ones. The median of an even
     number is the lower of the two in the middle."""
-    scores = [one.results.get("fitness", one.ret) for one in episodes]
+    scores = [episode.results.get("fitness", episode.ret) for episode in episodes]
     ranked = sorted(scores)
     value = {"best": ranked[-1], "median": ranked[(len(ranked) - 1) // 2]}
-    return {one: scores.index(value[one]) for one in which}
+    return {pick: scores.index(value[pick]) for pick in which}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[
         if number == shown:  # an episode that starts again repeats what was shown
             yield from pictures
             shown += 1
-        player.send(player.now.slots, player.decide(still))
+        player.send(player.decisions.slots, player.decide(still))
         decisions, ended = player.recv()
         if player.broken:
             reel.rewind()

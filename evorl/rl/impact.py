@@ -66,23 +66,23 @@ class Learner(RolloutLearner[Impact]):
     def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         entropy_coef, critic_coef, gamma, lam = data.coefficients
         columns, weight = data.columns, data.weight
-        now, worker = self._decided(theta, data.statistics, columns), columns["log_prob"]
+        decided, worker = self._decided(theta, data.statistics, columns), columns["log_prob"]
         assert data.theta_target is not None
         with torch.no_grad():
             then = self._decided(data.theta_target, data.statistics, columns)
             value_target, advantage = self._targets(then, columns, gamma, lam)
             # section 3.1: min(worker / target, rho) * now / worker is now / max(target, worker / rho)
             anchor = torch.maximum(then.log_prob, worker - math.log(self.hyper.worker_clip))
-        surrogate, clipped = clipped_surrogate(now.log_prob, anchor, advantage.sum(-1), self.hyper.clip)
-        error = value_target - now.value[:-1]
+        surrogate, clipped = clipped_surrogate(decided.log_prob, anchor, advantage.sum(-1), self.hyper.clip)
+        error = value_target - decided.value[:-1]
         policy = -self._total(surrogate, weight)
         value = self._total(self._over_rewards(error.square()), weight)
-        entropy = self._total(now.entropy, weight)
-        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
-        stats |= self._described_ratios(now, columns)
+        entropy = self._total(decided.entropy, weight)
+        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": decided.entropy.mean()}
+        stats |= self._described_ratios(decided, columns)
         stats |= self._clip_fractions(clipped)
         with torch.no_grad():
-            stats["policy/kl_target"] = kl(self.spec.action, then.policy, now.policy, now.legal).mean()
+            stats["policy/kl_target"] = kl(self.spec.action, then.policy, decided.policy, decided.legal).mean()
         if weight is not None:
             stats["error"] = error.sum(-1)
         return policy + critic_coef * value - entropy_coef * entropy, stats

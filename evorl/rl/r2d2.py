@@ -144,13 +144,14 @@ class Learner(dqn.Learner[R2D2]):
     def _read(self, reading: Reading, numbers: Numbers, count: int) -> Any:
         """The `Sequences` [count, ...] that begin with these numbers."""
         gamma = self.gamma.numpy().astype(np.float64)
-        found = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
+        sequences = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
         half = (self.hyper.length + 1) // 2
-        self.near = np.where(found.there, found.numbers, numbers)[:half].T
-        there = found.there.reshape(self.hyper.length, count, -1).astype(np.float32)
+        self.near = np.where(sequences.there, sequences.numbers, numbers)[:half].T
+        there = sequences.there.reshape(self.hyper.length, count, -1).astype(np.float32)
         share = (there / there.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
-        side_by_side: Tree = (tuple(found.inputs), found.carry, found.prefix[None], found.action, found.reward,
-                              found.discount, found.ahead, share, found.legal)  # fmt: skip
+        side_by_side: Tree = (tuple(sequences.inputs), sequences.carry, sequences.prefix[None],
+                              sequences.action, sequences.reward,
+                              sequences.discount, sequences.ahead, share, sequences.legal)  # fmt: skip
 
         def apart(x: Any) -> Tensor:
             x = x.reshape(len(x), count, x.shape[1] // count, *x.shape[2:]).swapaxes(0, 1)

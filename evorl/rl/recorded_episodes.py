@@ -48,7 +48,7 @@ def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tu
                 episodes[slot] = episode
                 if isinstance(arena, StoppableSlots):
                     arena.stop_slot(slot)
-    return [episodes[slot] for slot in range(arena.slots)], [one.fragment() for one in traces]
+    return [episodes[slot] for slot in range(arena.slots)], [trace.fragment() for trace in traces]
 
 
 class _Trace:
@@ -64,16 +64,16 @@ class _Trace:
         self.final_legal: Array | None = None
 
     def see(self, player: Player, slot: int) -> None:
-        self.states.append([x[slot].copy() for x in player.now.inputs])
-        if player.now.legal is not None:
-            self.legal.append(player.now.legal[slot].copy())
+        self.states.append([x[slot].copy() for x in player.decisions.inputs])
+        if player.decisions.legal is not None:
+            self.legal.append(player.decisions.legal[slot].copy())
 
     def end(self, player: Player, slot: int) -> None:
-        now = player.now
+        decisions = player.decisions
         self.see(player, slot)  # the first state of the next episode, which no transition reads
-        self.terminated = bool(now.terminated[slot])
-        self.final = [x[slot].copy() for x in now.final]
-        last = now.legal if now.final_legal is None else now.final_legal
+        self.terminated = bool(decisions.terminated[slot])
+        self.final = [x[slot].copy() for x in decisions.final]
+        last = decisions.legal if decisions.final_legal is None else decisions.final_legal
         self.final_legal = None if last is None else last[slot].copy()
 
     def fragment(self) -> Fragment:

@@ -65,8 +65,8 @@ def train_actor(
     ``individual`` names its random draws. ``step``: environment steps, for the schedules. Raises `NotFinite`.
     """
     draw = partial(_draw_for_actor, learner, reading, individual)
-    theta, found = _follow_critic(learner, theta, draw, steps, step, CHUNK)
-    return theta, finite_means(found, steps)
+    theta, sums = _follow_critic(learner, theta, draw, steps, step, CHUNK)
+    return theta, finite_means(sums, steps)
 
 
 def train_actors(
@@ -79,14 +79,14 @@ def train_actors(
     """
     if len(individuals) == 1:
         return [_or_error(partial(train_actor, learner, theta[0], reading, steps, individuals[0], step))]
-    draws = [partial(_draw_for_actor, learner, reading, one) for one in individuals]
+    draws = [partial(_draw_for_actor, learner, reading, individual) for individual in individuals]
 
     def draw(first: int, count: int) -> Drawn:
         noise, inputs = zip(*(draw(first, count) for draw in draws), strict=True)
         return torch.stack(noise, 1), tuple(torch.stack(x, 1) for x in zip(*inputs, strict=True))
 
-    theta, found = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
-    stacked = {name: torch.stack(x) for name, x in found.items()}
+    theta, sums = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
+    stacked = {name: torch.stack(x) for name, x in sums.items()}
 
     def one(k: int) -> Trained:
         return theta[k], finite_means({name: [x[:, k]] for name, x in stacked.items()}, steps)

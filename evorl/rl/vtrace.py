@@ -72,19 +72,19 @@ class Learner(RolloutLearner[VTrace]):
     def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         entropy_coef, critic_coef, gamma, lam = data.coefficients
         columns, weight = data.columns, data.weight
-        now = self._decided(theta, data.statistics, columns)
-        trusted = self._trusted(now, columns)
-        target, advantage = self._targets(now, trusted, columns, gamma, lam)
-        error = target - now.value[:-1]
-        policy = -self._total(now.log_prob * advantage.sum(-1), weight, trusted)  # section 4.2
+        decided = self._decided(theta, data.statistics, columns)
+        trusted = self._trusted(decided, columns)
+        target, advantage = self._targets(decided, trusted, columns, gamma, lam)
+        error = target - decided.value[:-1]
+        policy = -self._total(decided.log_prob * advantage.sum(-1), weight, trusted)  # section 4.2
         value = self._total(self._over_rewards(error.square()), weight, trusted)
-        entropy = self._total(now.entropy, weight)
-        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
+        entropy = self._total(decided.entropy, weight)
+        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": decided.entropy.mean()}
         loss = policy + critic_coef * value - entropy_coef * entropy
-        for name, coefficient, cloned in self._cloned(now, trusted, columns, weight):
+        for name, coefficient, cloned in self._cloned(decided, trusted, columns, weight):
             loss, stats[name] = loss + coefficient * cloned, cloned
-        stats |= self._described_ratios(now, columns)
-        stats |= self._clip_fractions((now.log_prob - columns["log_prob"]).exp() > self.hyper.rho_bar)
+        stats |= self._described_ratios(decided, columns)
+        stats |= self._clip_fractions((decided.log_prob - columns["log_prob"]).exp() > self.hyper.rho_bar)
         if trusted is not None:
             stats["policy/rejected"] = 1 - trusted.mean()
         if weight is not None:
@@ -93,28 +93,28 @@ class Learner(RolloutLearner[VTrace]):
 
     @torch.no_grad()
     def _targets(
-        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], gamma: Tensor, lam: Tensor
+        self, decided: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], gamma: Tensor, lam: Tensor
     ) -> tuple[Tensor, Tensor]:
         """V-trace targets and advantages [T, N, R]. A state that the mask rejects cuts the trace."""
-        log_ratio = now.log_prob - columns["log_prob"]
+        log_ratio = decided.log_prob - columns["log_prob"]
         if self.hyper.correction == "none":
             log_ratio = torch.zeros_like(log_ratio)
         done = columns["done"]
-        following = torch.where(done.unsqueeze(-1), columns["final_value"], now.value[1:])
+        following = torch.where(done.unsqueeze(-1), columns["final_value"], decided.value[1:])
         return vtrace(
-            log_ratio, columns["reward"], now.value[:-1], following, done, gamma,
+            log_ratio, columns["reward"], decided.value[:-1], following, done, gamma,
             lam=lam if trusted is None else lam * trusted.unsqueeze(-1),
             clip_rho=self.hyper.rho_bar, clip_c=self.hyper.c_bar, clip_pg=self.hyper.rho_pg_bar,
         )  # fmt: skip
 
     @torch.no_grad()
-    def _trusted(self, now: Decided, columns: Mapping[str, Tensor]) -> Tensor | None:
+    def _trusted(self, decided: Decided, columns: Mapping[str, Tensor]) -> Tensor | None:
         """LASER's mask [T, N]: one in states where the policy is near the mask's, zero elsewhere, whatever was done."""
         h, acted = self.hyper, columns["policy"]
         if h.kl_mask is None:
             return None
-        other = implied(now.policy, acted, now.legal, h.rho_bar) if h.kl_mask_to == "implied" else acted
-        return (kl(self.spec.action, now.policy, other, now.legal) < h.kl_mask).to(now.log_prob.dtype)
+        other = implied(decided.policy, acted, decided.legal, h.rho_bar) if h.kl_mask_to == "implied" else acted
+        return (kl(self.spec.action, decided.policy, other, decided.legal) < h.kl_mask).to(decided.log_prob.dtype)
 
     @cached_property
     def _where_cloned(self) -> slice:
@@ -123,19 +123,23 @@ class Learner(RolloutLearner[VTrace]):
         return slice(fresh.stop if self.hyper.clone_on == "replayed" else 0, None)
 
     def _cloned(
-        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], weight: Tensor | None
+        self, decided: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], weight: Tensor | None
     ) -> list[tuple[str, float, Tensor]]:
         """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
         h, where = self.hyper, self._where_cloned
         factors = (None if weight is None else weight[where], None if trusted is None else trusted[:, where])
-        found = []
+        losses = []
         if h.clone_policy:
-            pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])
-            far = kl(self.spec.action, *pair, now.legal)[:, where]
-            found.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
+            pair = (
+                (columns["policy"], decided.policy)
+                if h.clone_kl == "behaviour"
+                else (decided.policy, columns["policy"])
+            )
+            far = kl(self.spec.action, *pair, decided.legal)[:, where]
+            losses.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
         if h.clone_value:
-            error = (now.value - columns["value"])[:-1, where]
+            error = (decided.value - columns["value"])[:-1, where]
             squared = self._total(self._over_rewards(error.square()), *factors)
             norm = product(error.movedim(-1, 0), *factors).norm()
-            found.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))
-        return found
+            losses.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))
+        return losses

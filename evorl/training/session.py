@@ -154,8 +154,8 @@ class BuiltRun:
         ``prepare`` makes from a run and a checkpoint's ``run`` what the run loads. Raises `DamagedCheckpoint` if no
         checkpoint can be loaded.
         """
-        found = checkpoint.newest(directory, take=lambda state: self._taken(state, prepare))
-        return None if found is None else found[1]
+        newest = checkpoint.newest(directory, take=lambda state: self._taken(state, prepare))
+        return None if newest is None else newest[1]
 
     def _taken(self, state: StateDict, prepare: Callable[[Work, StateDict], StateDict]) -> StateDict:
         if not self._untouched:

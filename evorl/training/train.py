@@ -61,8 +61,8 @@ class Run:
         # members in other processes act on the CPU; workers are forked before this process has threads
         here = where if experiment.cluster.in_process else torch.device("cpu")
         opponents, world = experiment.opponents, experiment.training_world
-        found = forms(hyper, others)
-        kind = partial(OpposedSampler, opponents, found.further) if isinstance(opponents, Pooled) else Sampler
+        kinds = forms(hyper, others)
+        kind = partial(OpposedSampler, opponents, kinds.further) if isinstance(opponents, Pooled) else Sampler
         member = partial(kind, world, hyper, experiment.seed, here)
         self.spec = spec(world)
         make = partial(hyper.learner, self.spec, experiment.seed)
@@ -79,7 +79,7 @@ class Run:
             self.learner = make(devices[0])
             if self.leader is not None:
                 self.leader.lead(cast(Parallel, self.learner))
-            self.source = self._source(as_opponents(others, found.of_others))
+            self.source = self._source(as_opponents(others, kinds.of_others))
         except BaseException:
             self.close()
             raise
@@ -166,7 +166,7 @@ class Run:
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(), "source": self.source.state_dict(),
-            "actors": {str(i): one for i, one in enumerate(self.group.states())},
+            "actors": {str(i): state for i, state in enumerate(self.group.states())},
         }  # fmt: skip
 
     def appended_rows(self) -> StateDict:

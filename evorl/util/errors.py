@@ -68,12 +68,14 @@ def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, s
     spells out, one whose description in ``said`` contains it, or the most similar one.
     """
     choices = list(choices)
-    if alike := [one for one in choices if one.casefold() == word.casefold()]:
+    if alike := [choice for choice in choices if choice.casefold() == word.casefold()]:
         return f"; did you mean {alike[0]}?"
-    close = [one for one in choices if one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
-    found = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
-    found = found or difflib.get_close_matches(word, choices, 1, 0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    close = [choice for choice in choices if one_edit(word, choice)] or [
+        choice for choice in choices if abbreviates(choice, word)
+    ]
+    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
+    near = near or difflib.get_close_matches(word, choices, 1, 0.5)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def abbreviates(a: str, b: str) -> bool:
@@ -84,10 +86,10 @@ def abbreviates(a: str, b: str) -> bool:
 def _meant(word: str, said: Mapping[str, str]) -> list[str]:
     """The choice whose description starts most like a name of several words; at least a quarter must agree."""
     parts, shares = set(word.lower().split("_")), {}
-    for one, text in said.items():
+    for choice, text in said.items():
         clause = re.findall(r"\w+", re.split(r"[;:,(|]", text.lower())[0])
         if parts <= {*clause} and 4 * len(parts) >= len(clause):
-            shares[one] = len(parts) / len(clause)
+            shares[choice] = len(parts) / len(clause)
     return [max(shares, key=shares.__getitem__)] if shares else []
 
 

@@ -19,8 +19,8 @@ class Memory(NamedTuple):
 def available(root: Path = Path("/")) -> Memory:
     """Return the memory that is left. ``root`` is the file system that the control groups are read from."""
     machine = psutil.virtual_memory()
-    found = [Memory(machine.available, f"this machine has {gigabytes(machine.total)}"), *_control_groups(root)]
-    return min(found, key=lambda one: one.left)
+    limits = [Memory(machine.available, f"this machine has {gigabytes(machine.total)}"), *_control_groups(root)]
+    return min(limits, key=lambda limit: limit.left)
 
 
 def gigabytes(count: float) -> str:
@@ -47,7 +47,7 @@ def _limits(base: Path, path: str, limit: str, usage: str, cache: str) -> Iterat
     """Yield the memory below the limit of a group and of each one around it. Inside a container the path may name no
     directory; the container's own group is then ``base``."""
     own = base / path.strip("/")
-    for group in (own, *(one for one in own.parents if one.is_relative_to(base))):
+    for group in (own, *(parent for parent in own.parents if parent.is_relative_to(base))):
         try:
             most = int((group / limit).read_text(encoding="utf-8"))  # "max" is no number
             used = int((group / usage).read_text(encoding="utf-8")) - _cached(group, cache)

@@ -14,6 +14,6 @@ class HasFileno(Protocol):
 def readable(files: Iterable[int | HasFileno], timeout_s: float | None = None) -> set[int]:
     """Return the descriptors that have data or have ended; an empty set after ``timeout_s``."""
     poll = select.poll()
-    for one in files:
-        poll.register(one, select.POLLIN)
+    for file in files:
+        poll.register(file, select.POLLIN)
     return {number for number, _ in poll.poll(None if timeout_s is None else 1000 * timeout_s)}

@@ -95,15 +95,15 @@ def read_yaml(root: Path, name: str) -> Any:
 def parse_json(content: bytes) -> Any:
     """Parse JSON, in which NaN and Infinity may stand. Raises ValueError, also for too many levels."""
     try:
-        found = msgspec.json.decode(content)
+        value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):  # it knows neither NaN nor Infinity
         if b"\\ud" in content.lower():
             raise
-        found = _parse_json_loosely(content)
+        value = _parse_json_loosely(content)
     except RecursionError:
         raise ValueError("too many levels") from None
-    _check_depth(found, DEPTH)
-    return found
+    _check_depth(value, DEPTH)
+    return value
 
 
 def _parse_json_loosely(content: bytes) -> Any:
@@ -170,15 +170,15 @@ def is_link(root: Path, name: str) -> bool:
 def entries(root: Path, name: str = "") -> list[Entry]:
     """Return what stands in the directory, or in a folder of it, by name. Raises OSError."""
     with _folder(root, name) as folder, os.scandir(folder) as found:
-        return sorted(Entry(one.name, _kind(one)) for one in found)
+        return sorted(Entry(entry.name, _kind(entry)) for entry in found)
 
 
-def _kind(one: os.DirEntry[str]) -> str:
-    if one.is_symlink():
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
         return "link"
-    if one.is_dir(follow_symlinks=False):
+    if entry.is_dir(follow_symlinks=False):
         return "folder"
-    return "file" if one.is_file(follow_symlinks=False) else "other"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _mode(root: Path, name: str, test: Any) -> bool:
@@ -255,7 +255,7 @@ def set_aside(root: Path, name: str, mark: str = "") -> str:
     stem, dot, suffix = last.partition(".")
     numbers = chain([mark] if mark else [], (f"{mark}.{n}".removeprefix(".") for n in count(1)))
     names = (f"{folder}{slash}{stem}.{number}{dot}{suffix}" for number in numbers)
-    free = next(one for one in names if not exists_at_all(root, one))
+    free = next(candidate for candidate in names if not exists_at_all(root, candidate))
     rename(root, name, free)
     return free
 
@@ -282,8 +282,8 @@ def unlink(root: Path, name: str) -> None:
 def remove(root: Path, name: str) -> None:
     """Remove a file, a link (not what it leads to), or a folder with what is in it. Raises OSError."""
     if is_folder(root, name):
-        for one in entries(root, name):
-            (remove if one.kind == "folder" else unlink)(root, f"{name}/{one.name}")
+        for entry in entries(root, name):
+            (remove if entry.kind == "folder" else unlink)(root, f"{name}/{entry.name}")
         with _place(root, name) as (folder, last):
             os.rmdir(last, dir_fd=folder)
     elif exists_at_all(root, name):
@@ -321,11 +321,11 @@ def descriptor(root: Path, name: str, flags: int) -> int:
             file = os.open(last, flags | _SAFE, 0o644, dir_fd=folder)
         except OSError as error:
             raise _explained(error, root / name, folder, last) from None
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
         os.close(file)
         raise Unsafe(root / name, "it is no regular file")
-    if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
+    if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
         os.close(file)
         raise Unsafe(root / name, "it has another name elsewhere (a hard link), where writing would change it too")
     return file

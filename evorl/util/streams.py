@@ -52,7 +52,9 @@ def _shown(error: UnicodeError) -> tuple[bytes, int]:
     """What is written for characters that an encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
-    escaped = (ord(one) - 0xDC00 if "\udc80" <= one <= "\udcff" else ord("?") for one in missing)  # PEP 383
+    escaped = (
+        ord(character) - 0xDC00 if "\udc80" <= character <= "\udcff" else ord("?") for character in missing
+    )  # PEP 383
     return bytes(escaped), error.end
 
 

@@ -40,7 +40,7 @@ def unknown(
 ) -> BadRequest:
     """The error for an unknown name within ``key``, with the nearest valid one; ``said`` holds their descriptions."""
     prefix = f"{key}." if key else ""
-    listed = ", ".join(one for one in choices if not one.startswith("_"))
+    listed = ", ".join(choice for choice in choices if not choice.startswith("_"))
     close = nearest(name, choices, said) or f"; there are: {listed or 'none'}"
     return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
 
@@ -63,9 +63,9 @@ def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
     """Whether a dataclass has a field at ``names``, nested; ``adds``: or a mapping there that may get a new name."""
     kinds = [inspect.type_info(kind)]
     for name in names:
-        if adds and any(isinstance(one, inspect.DictType | inspect.AnyType) for one in kinds):
+        if adds and any(isinstance(arm, inspect.DictType | inspect.AnyType) for arm in kinds):
             return True
-        kinds = [inner for one in kinds if isinstance(one, inspect.DataclassType) for inner in _inside(one, name)]
+        kinds = [inner for arm in kinds if isinstance(arm, inspect.DataclassType) for inner in _inside(arm, name)]
     return bool(kinds)
 
 
@@ -101,9 +101,9 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
                 if not isinstance(arm, inspect.LiteralType):
                     value = _fit(value, arm, key)
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list | tuple):
-            return [_fit(one, kind.item_type, key) for one in value]
+            return [_fit(element, kind.item_type, key) for element in value]
         case inspect.TupleType() if isinstance(value, list | tuple) and len(value) == len(kind.item_types):
-            return [_fit(one, item, key) for one, item in zip(value, kind.item_types, strict=True)]
+            return [_fit(element, item, key) for element, item in zip(value, kind.item_types, strict=True)]
         case inspect.LiteralType():
             _check_choice(value, [kind], key)
         case inspect.IntType() if isinstance(value, float) and value.is_integer():
@@ -115,7 +115,7 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
 
 def _check_choice(value: Any, arms: Iterable[inspect.Type], key: str) -> None:
     """Reject a word that no arm of the union allows; true, false and null count as words."""
-    words = [str(one) for arm in arms if isinstance(arm, inspect.LiteralType) for one in arm.values]
+    words = [str(literal) for arm in arms if isinstance(arm, inspect.LiteralType) for literal in arm.values]
     if not words or not isinstance(value, str) or value in words:
         return
     for arm in arms:
@@ -134,7 +134,7 @@ def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str)
     for name, field in fields.items():
         if field.required and name not in value:
             raise BadRequest("a value is needed", _dotted(key, name))
-    return {name: _fit(one, fields[name].type, _dotted(key, name)) for name, one in value.items()}
+    return {name: _fit(part, fields[name].type, _dotted(key, name)) for name, part in value.items()}
 
 
 def _path(error: msgspec.ValidationError, fitted: Any, kind: type) -> list[str]:
@@ -183,7 +183,7 @@ def _refusal(
     kinds = _arms(kind)
     for name in names:
         data = data[int(name)] if isinstance(data, list | tuple) else data[name]
-        kinds = [inner for one in kinds for inner in _inside(one, name)]
+        kinds = [inner for arm in kinds for inner in _inside(arm, name)]
     wanted = text.replace("`", "").replace("array", _list(kinds)).split(", got ")[0]
     if "object" in wanted:
         wanted = wanted.replace(" | ", " or ").replace("object", _mapping(kinds))
@@ -198,7 +198,7 @@ def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
     """The type of the item at a name, or an index, within a value of this type."""
     match kind:
         case inspect.DataclassType():
-            return [one for field in kind.fields if field.name == name for one in _arms(field.type)]
+            return [arm for field in kind.fields if field.name == name for arm in _arms(field.type)]
         case inspect.VarTupleType() | inspect.ListType():
             return _arms(kind.item_type)
         case inspect.TupleType():
@@ -212,7 +212,7 @@ def _list(kinds: Iterable[inspect.Type]) -> str:
     """The kinds that a config writes as [...], with the types of their items."""
     for kind in kinds:
         if isinstance(kind, inspect.TupleType):
-            return f"a list [{', '.join(_word(one) for one in kind.item_types)}]"
+            return f"a list [{', '.join(_word(item) for item in kind.item_types)}]"
         if isinstance(kind, inspect.VarTupleType | inspect.ListType):
             return f"a list [{_word(kind.item_type)}, ...]"
     return "a list"

@@ -132,5 +132,5 @@ def test_a_crowd_acts_in_inference_mode_too(lstm: int) -> None:
     for _ in range(5):
         decision = player.decide(noise)
         assert all(x.is_inference() for x in decision if x is not None)
-        player.send(player.now.slots, decision)
+        player.send(player.decisions.slots, decision)
         player.recv()

@@ -56,11 +56,11 @@ def forked(work: Callable[[], bytes]) -> Iterator[Callable[[], bytes]]:
     with open(reading, "rb") as pipe:
 
         def result() -> bytes:
-            found = pipe.read()
+            answer = pipe.read()
             status = os.waitstatus_to_exitcode(os.waitpid(left.pop(), 0)[1])
             if status != 0:
                 raise RuntimeError(f"a child process {exit_reason(status)}")
-            return found
+            return answer
 
         try:
             yield result

@@ -130,7 +130,7 @@ class ProcessLauncher:
     def _listen(self) -> None:
         """Read messages, note workers that ended, and replace supervisors that ended."""
         while ready := {fd for fd, _ in self._epoll.poll(0)}:
-            for supervisor in [one for one in self._supervisors if ready & {*one.watched()}]:
+            for supervisor in [watching for watching in self._supervisors if ready & {*watching.watched()}]:
                 if not (note := supervisor.hear()):
                     self._handle_supervisor_death(supervisor)
                 elif note[0] == GONE:

@@ -83,9 +83,9 @@ def kill_tagged(*prefixes: str) -> None:
     """
     words = tuple(f"{MARK}={prefix}".encode() for prefix in prefixes)
     for _ in range(ROUNDS):
-        found = [_kill_if_tagged(int(pid), words) for pid in os.listdir("/proc") if pid.isdigit()]
-        if not any(found):
-            if None not in found:
+        killed = [_kill_if_tagged(int(pid), words) for pid in os.listdir("/proc") if pid.isdigit()]
+        if not any(killed):
+            if None not in killed:
                 return
             time.sleep(BEGINS_S)
 

@@ -37,5 +37,5 @@ def _places() -> list[Path]:
             if not controllers:
                 places.append(top / path[1:] / "memory.events")
             elif "memory" in controllers.split(","):  # inside a container its own group is the root
-                places += [top / "memory" / one / "memory.oom_control" for one in (path[1:], "")]
+                places += [top / "memory" / folder / "memory.oom_control" for folder in (path[1:], "")]
     return [*places, Path("/proc/vmstat")]

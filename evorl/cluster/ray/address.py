@@ -14,10 +14,10 @@ def host_port(address: str) -> tuple[str, int]:
 
     Raises ValueError for anything else.
     """
-    found = FORM.fullmatch(address)
-    if found is None:
+    match = FORM.fullmatch(address)
+    if match is None:
         raise ValueError(f"{address!r} is neither HOST, HOST:PORT nor [IPv6]:PORT")
-    six, name, port, bare = found.groups()
+    six, name, port, bare = match.groups()
     if int(port or PORT) > MOST_PORT:
         raise ValueError(f"{address} names the port {port}; the last one is {MOST_PORT}")
     return six or name or bare, int(port or PORT)

@@ -54,12 +54,12 @@ def _local_address() -> str:
     if token and not {"RAY_AUTH_MODE", "RAY_ADDRESS"} & os.environ.keys():
         require_token()  # as Ray does for a local cluster, without its long message
     try:
-        found = str(untyped.get_ray_address_from_environment("auto", None))
+        address = str(untyped.get_ray_address_from_environment("auto", None))
     except ConnectionError:
         raise ConnectionError("no Ray runs on this machine; null starts one, HOST:PORT names another's") from None
-    if "://" in found:
-        raise ConnectionError(f"RAY_ADDRESS is {found}, which is no HOST:PORT")
-    return found
+    if "://" in address:
+        raise ConnectionError(f"RAY_ADDRESS is {address}, which is no HOST:PORT")
+    return address
 
 
 def _check_reachable(address: str) -> None:

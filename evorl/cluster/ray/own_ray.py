@@ -44,7 +44,7 @@ class RayOwner:
         self._socket, theirs = socket.socketpair()
         # not a fork: Ray does not work in a forked child of a process that used it
         words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
-        paths = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # workers can import what the driver can
+        paths = os.pathsep.join(os.path.abspath(place) for place in sys.path)  # workers can import what the driver can
         self._process = subprocess.Popen(
             words, pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -165,8 +165,8 @@ def _end(owner: RayOwner) -> None:
 
 def _total_resources() -> dict[str, float]:
     """The resources of the whole cluster, used or not."""
-    found: dict[str, float] = UNTYPED.cluster_resources()
-    return {name: found.get(name, 0.0) for name in ("CPU", "GPU")}
+    resources: dict[str, float] = UNTYPED.cluster_resources()
+    return {name: resources.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
 def _private_directory() -> str:

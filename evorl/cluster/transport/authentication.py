@@ -125,11 +125,11 @@ class Authenticator:
         ZeroMQ owns them, and may close one at any time, after which its file descriptor is another file's. It says so
         before it does. So each is duplicated first, and shut down only if ZeroMQ has not said so until then.
         """
-        waiting = [one for one in self._open if one in self._unauthenticated]
-        known = [one for one in self._open if one not in self._unauthenticated]
+        waiting = [socket for socket in self._open if socket in self._unauthenticated]
+        known = [socket for socket in self._open if socket not in self._unauthenticated]
         excess = [*waiting, *reversed(known)][: len(self._open) - self._most]
         copies = []
-        for connection, number in [(one, self._open[one]) for one in excess]:
+        for connection, number in [(oldest, self._open[oldest]) for oldest in excess]:
             with suppress(OSError):  # no descriptor is left, or it is no socket any more
                 copies.append((number, connection, sockets.socket(fileno=os.dup(connection))))
         self._read_events()
@@ -174,8 +174,8 @@ class Authenticator:
     def serve(self, stop: int) -> None:
         """Process until the file descriptor ``stop`` is readable."""
         poller = zmq.Poller()
-        for one in (stop, *self.sockets):
-            poller.register(one, zmq.POLLIN)
+        for socket in (stop, *self.sockets):
+            poller.register(socket, zmq.POLLIN)
         while stop not in dict(poller.poll()):
             self.process()
 

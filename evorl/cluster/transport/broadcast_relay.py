@@ -139,9 +139,9 @@ class Relay:
 
     def new_counts(self) -> tuple[int, int]:
         """Return, since the last call, the refused messages and connections, and the bytes forwarded."""
-        now = self._refused + self.authenticator.refused, self._forwarded
-        (refused, forwarded), self._reported = self._reported, now
-        return now[0] - refused, now[1] - forwarded
+        counts = self._refused + self.authenticator.refused, self._forwarded
+        (refused, forwarded), self._reported = self._reported, counts
+        return counts[0] - refused, counts[1] - forwarded
 
     def refuse(self) -> None:
         """Count a broadcast whose content is none."""

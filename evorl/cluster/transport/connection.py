@@ -111,7 +111,7 @@ def messages(parts: Iterable[tuple[T, Payload]]) -> Iterator[tuple[list[T], Payl
 def _joined(payloads: list[Payload]) -> Payload:
     """Return a payload with the list of these payloads' bodies; only a single payload may have arrays."""
     joined = copy(payloads[0])
-    joined.body = msgspec.msgpack.encode([msgspec.Raw(one.body) for one in payloads])
+    joined.body = msgspec.msgpack.encode([msgspec.Raw(payload.body) for payload in payloads])
     return joined
 
 

@@ -41,5 +41,5 @@ class Keys:
         self.admitted.add(z85.decode(public))
         return Credentials(self._public, public, secret, *self._relay)
 
-    def revoke(self, one: Credentials) -> None:
-        self.admitted.discard(z85.decode(one.public))
+    def revoke(self, credentials: Credentials) -> None:
+        self.admitted.discard(z85.decode(credentials.public))

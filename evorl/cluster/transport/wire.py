@@ -153,7 +153,7 @@ def grouped(header: Header, frames: Sequence[Any]) -> list[Sequence[Any]]:
         whole = at < len(frames) and len(frames[at]) == size
         group = frames[at : at + (1 if whole else -(-size // PIECE))]
         if not whole and [*map(len, group)] != [*[PIECE] * (len(group) - 1), size - PIECE * (len(group) - 1)]:
-            raise ProtocolError(f"frames of {[len(one) for one in frames]} bytes for parts of {header.parts()}")
+            raise ProtocolError(f"frames of {[len(frame) for frame in frames]} bytes for parts of {header.parts()}")
         groups.append(group)
         at += len(group)
     if at != len(frames):
@@ -301,15 +301,15 @@ def _array_at(start: int, bulk: memoryview, copy: bool, data: memoryview) -> tup
 
 def _may_have_time(body: bytes) -> bool:
     """Return whether a body could have a msgpack timestamp; fast."""
-    return b"\xff" in body and any(one in body for one in TIMESTAMPS)
+    return b"\xff" in body and any(mark in body for mark in TIMESTAMPS)
 
 
 def _has_time(value: Any) -> bool:
     """Return whether a value has a msgpack timestamp, of which msgspec makes a time."""
     if isinstance(value, dict):
-        return any(_has_time(one) for pair in value.items() for one in pair)
+        return any(_has_time(item) for pair in value.items() for item in pair)
     if isinstance(value, list | tuple):
-        return any(_has_time(one) for one in value)
+        return any(_has_time(item) for item in value)
     return isinstance(value, datetime)
 
 

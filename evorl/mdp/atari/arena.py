@@ -65,21 +65,21 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         """Advance every game by one step. Raises ValueError unless ``slots`` is all slots."""
         if len(slots) != self.slots:
             raise ValueError(f"Atari games advance together: {self.slots} slots, got actions for {len(slots)}")
-        running, now, world = self._running, self._decisions, self._world
+        running, decisions, world = self._running, self._decisions, self._world
         points = self._advance(running, self._codes[actions[running, 0]])
         self._look(running)
         self._points[running] += points
         self._lengths[running] += 1
-        now.reward[:], now.results, now.cost = 0, [], len(running)
-        now.reward[running, 0] = learner_reward(world.reward_clip, points)
+        decisions.reward[:], decisions.results, decisions.cost = 0, [], len(running)
+        decisions.reward[running, 0] = learner_reward(world.reward_clip, points)
         consoles = [self._consoles[slot] for slot in running]
         over = np.array([console.over() for console in consoles], bool)
         lives = np.array([console.lives() for console in consoles], np.int64)
         lost = (lives < self._lives[running]) & (lives > 0) if world.episodic_life else np.zeros_like(over)
         late = self._lengths[running] >= world.longest_episode
         self._lives[running] = lives
-        now.terminated[:] = now.truncated[:] = False
-        now.terminated[running], now.truncated[running] = over | lost, late & ~(over | lost)
+        decisions.terminated[:] = decisions.truncated[:] = False
+        decisions.terminated[running], decisions.truncated[running] = over | lost, late & ~(over | lost)
         if (over | lost | late).any():
             self._end(running[over | late], running[lost & ~(over | late)])
 
@@ -127,12 +127,12 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
     def _end(self, games: Array, lives: Array) -> None:
         """Start the next games of slots whose game is over, and the next lives of slots that lost one."""
         self._notify_episode_end()
-        now = self._decisions
-        cut = np.flatnonzero(now.truncated)
-        now.final[0][cut] = self._seen[cut]
+        decisions = self._decisions
+        cut = np.flatnonzero(decisions.truncated)
+        decisions.final[0][cut] = self._seen[cut]
         lost = [slot for slot in lives.tolist() if not self._begin_life(slot)]
         for slot in [*games.tolist(), *lost]:
-            now.results.append((slot, self._result(slot)))
+            decisions.results.append((slot, self._result(slot)))
             self._episode[slot] += 1
             self._begin(np.array([slot]))
 
@@ -217,9 +217,9 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         self._seen[:] = state["observation"]
         for slot, console in enumerate(self._consoles):
             console.load_state(np.asarray(state["consoles"][str(slot)]).tobytes())
-        now = self._decisions
-        now.reward[:], now.results, now.cost = 0, [], 0
-        now.terminated[:] = now.truncated[:] = False
+        decisions = self._decisions
+        decisions.reward[:], decisions.results, decisions.cost = 0, [], 0
+        decisions.terminated[:] = decisions.truncated[:] = False
 
     def close(self) -> None:
         consoles, self._consoles = self._consoles, []

@@ -74,7 +74,7 @@ def start_of(game: str) -> Start:
     console = Console(game)
     ale = console.ale
     minimal, every = (
-        tuple(one.value for one in actions) for actions in (ale.getMinimalActionSet(), ale.getLegalActionSet())
+        tuple(action.value for action in actions) for actions in (ale.getMinimalActionSet(), ale.getLegalActionSet())
     )
     return Start(console.save_state(), ale.getScreenGrayscale(), minimal, every)
 

@@ -45,8 +45,8 @@ class FootballArena(EpisodeEndHook):
         """Advance every game by one step. Raises ValueError unless ``slots`` is all slots."""
         if len(slots) != self.slots:
             raise ValueError(f"games of football advance together: {self.slots} slots, got actions for {len(slots)}")
-        now = self._decisions
-        now.results, now.cost = [], self.slots
+        decisions = self._decisions
+        decisions.results, decisions.cost = [], self.slots
         self._log.append(actions)
         for games, action in zip(self._games, actions[:, 0].tolist(), strict=True):
             games.send(action)
@@ -55,8 +55,8 @@ class FootballArena(EpisodeEndHook):
         for slot, games in enumerate(self._games):
             self._seen[slot], outcome = games.recv()
             cut = not outcome.over and (outcome.late or self._lengths[slot] >= limit)
-            now.reward[slot, 0] = outcome.reward
-            now.terminated[slot], now.truncated[slot] = outcome.over, cut
+            decisions.reward[slot, 0] = outcome.reward
+            decisions.terminated[slot], decisions.truncated[slot] = outcome.over, cut
             if outcome.over or cut:
                 ended[slot] = result(*outcome.score, length=int(self._lengths[slot]))
         if ended:
@@ -64,9 +64,9 @@ class FootballArena(EpisodeEndHook):
 
     def _end(self, ended: dict[int, dict[str, float]]) -> None:
         self._notify_episode_end()
-        now, slots = self._decisions, [*ended]
-        now.final[0][slots] = self._seen[slots]
-        now.results = [*ended.items()]
+        decisions, slots = self._decisions, [*ended]
+        decisions.final[0][slots] = self._seen[slots]
+        decisions.results = [*ended.items()]
         self._episode[slots] += 1
         self._lengths[slots] = 0
         self._log.begin(slots)
@@ -97,9 +97,9 @@ class FootballArena(EpisodeEndHook):
             for action in actions[:, 0].tolist():
                 games.send(action)
                 self._seen[slot], _ = games.recv()
-        now = self._decisions
-        now.reward[:], now.results, now.cost = 0, [], 0
-        now.terminated[:] = now.truncated[:] = False
+        decisions = self._decisions
+        decisions.reward[:], decisions.results, decisions.cost = 0, [], 0
+        decisions.terminated[:] = decisions.truncated[:] = False
 
     def close(self) -> None:
         for games in self._games:

@@ -103,9 +103,9 @@ def rendered(env: Any, name: str) -> Any:
 @contextmanager
 def _headless() -> Iterator[None]:
     """Without a display, select renderers that need none while the picture is drawn; restore the variables after."""
-    given = {} if "DISPLAY" in os.environ else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
-    added = [name for name in given if name not in os.environ]
-    os.environ.update({name: given[name] for name in added})
+    variables = {} if "DISPLAY" in os.environ else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
+    added = [name for name in variables if name not in os.environ]
+    os.environ.update({name: variables[name] for name in added})
     try:
         yield
     finally:

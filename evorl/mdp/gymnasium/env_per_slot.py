@@ -243,8 +243,8 @@ class EnvPerSlot:
     def step(self, actions: Array) -> None:
         self._log.append(actions)
         self.cost = 0
-        given = zip(self._slots, spaces.encode(self._action_space, actions), strict=True)
-        for number, (slot, action) in enumerate(given):
+        actions_by_slot = zip(self._slots, spaces.encode(self._action_space, actions), strict=True)
+        for number, (slot, action) in enumerate(actions_by_slot):
             seen, self.reward[number], self.terminated[number], self.truncated[number], _ = slot.step(action)
             self.lengths[number] = slot.length
             self.cost += slot.cost

@@ -40,8 +40,8 @@ class LegalMasks:
         return None if mask is None else self._fit(mask)
 
     def _fit(self, mask: Any) -> Array:
-        if isinstance(mask, tuple | list) and len(mask) == len(self._heads) and all(np.ndim(one) for one in mask):
-            parts = [form.fit(one) for form, one in zip(self._heads, mask, strict=True)]
+        if isinstance(mask, tuple | list) and len(mask) == len(self._heads) and all(np.ndim(part) for part in mask):
+            parts = [form.fit(part) for form, part in zip(self._heads, mask, strict=True)]
             return np.concatenate(parts).astype(np.bool_)
         return self._whole.fit(mask).astype(np.bool_)
 
@@ -69,13 +69,13 @@ class RowMasks:
 
     def read(self, infos: dict[str, Any]) -> tuple[Array, Array] | None:
         """Return the masks, bool [B, L], and which rows have one, bool [B]; None if none is reported."""
-        told = infos.get(NAME) if self._method is None else self._method()
-        if told is None:
+        mask = infos.get(NAME) if self._method is None else self._method()
+        if mask is None:
             return None
         there = np.ones(self._slots, np.bool_)
         if self._method is None and f"_{NAME}" in infos:
             there = np.asarray(infos[f"_{NAME}"], np.bool_)
-        return self._form.fit(told, (self._slots,)).astype(np.bool_), there
+        return self._form.fit(mask, (self._slots,)).astype(np.bool_), there
 
     def update(self, legal: Array, infos: dict[str, Any], rows: Array, over: Array) -> None:
         """Write the masks of these rows, bool [B], into ``legal`` [B, L]. Raises `Mismatch` for a row without one.
@@ -90,9 +90,9 @@ class RowMasks:
 
     def final(self, infos: dict[str, Any], ended: Array) -> Array:
         """Return the masks [len(ended), L] of the last states of these rows, in same-step reset mode."""
-        told = infos.get("final_info")
-        found = self.read(told) if isinstance(told, dict) and self._method is None else None
-        masks, there = found or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
+        final_info = infos.get("final_info")
+        mask = self.read(final_info) if isinstance(final_info, dict) and self._method is None else None
+        masks, there = mask or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
         free = ~(there & masks.any(1))
         final: Array = (masks | free[:, None])[ended]
         return final

@@ -63,13 +63,13 @@ def _class_spec(id: str, module: ModuleType, name: str) -> Any:
     from gymnasium.vector import VectorEnv
 
     kinds = (gymnasium.Env, VectorEnv)
-    found = getattr(module, name, None)
-    if isinstance(found, type) and issubclass(found, kinds):
+    maker = getattr(module, name, None)
+    if isinstance(maker, type) and issubclass(maker, kinds):
         # `id` is module:class, which is also an entry point that gymnasium imports
-        return EnvSpec(id, vector_entry_point=id) if issubclass(found, VectorEnv) else EnvSpec(id, entry_point=id)
+        return EnvSpec(id, vector_entry_point=id) if issubclass(maker, VectorEnv) else EnvSpec(id, entry_point=id)
     if not name.isidentifier():
         return None
-    if found is not None:
+    if maker is not None:
         raise BadRequest(f"{id} is no class derived from gymnasium.Env", "id")
     classes = [each for each, kind in vars(module).items() if isinstance(kind, type) and issubclass(kind, kinds)]
     raise BadRequest(

@@ -308,38 +308,39 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
 
     def _advance(self) -> None:
         """Step until at least one slot waits."""
-        now = self._now
-        now.cost = 0
+        decisions = self._now
+        decisions.cost = 0
         self._step()
         while self._resetting.all():
             self._step()
-        now.slots = np.flatnonzero(~self._resetting)
-        now.results = [(slot, self._results.pop(slot)) for slot in now.slots.tolist() if slot in self._results]
+        decisions.slots = np.flatnonzero(~self._resetting)
+        ended = [slot for slot in decisions.slots.tolist() if slot in self._results]
+        decisions.results = [(slot, self._results.pop(slot)) for slot in ended]
 
     def _step(self) -> None:
-        rows, now, live = self._rows, self._now, ~self._resetting
+        rows, decisions, live = self._rows, self._now, ~self._resetting
         reward, terminated, truncated, infos = rows.step(self._actions)
         rows.lengths[~live] = 0
         self._returns[live] += reward[live]
-        now.reward[live, 0] = self._shape(reward)[live]
-        now.terminated[live], now.truncated[live] = terminated[live], truncated[live]
-        now.cost += int(live.sum())
-        ended = live & (now.terminated | now.truncated)
+        decisions.reward[live, 0] = self._shape(reward)[live]
+        decisions.terminated[live], decisions.truncated[live] = terminated[live], truncated[live]
+        decisions.cost += int(live.sum())
+        ended = live & (decisions.terminated | decisions.truncated)
         self._resetting[:] = ended & (rows.mode is AutoresetMode.NEXT_STEP)
         if ended.any():
             self._end(np.flatnonzero(ended), infos)
 
     def _end(self, ended: Array, infos: dict[str, Any]) -> None:
-        rows, now = self._rows, self._now
+        rows, decisions = self._rows, self._now
         for slot in ended.tolist():
             self._results[slot] = {"return": float(self._returns[slot]), "length": float(rows.lengths[slot])}
         self._returns[ended] = 0.0
         same_step = rows.mode is AutoresetMode.SAME_STEP
         finals = rows.final(infos, ended) if same_step else [row[ended] for row in rows.inputs]
-        for final, seen in zip(now.final, finals, strict=True):
+        for final, seen in zip(decisions.final, finals, strict=True):
             final[ended] = seen
-        if now.final_legal is not None and rows.legal is not None and rows.masks is not None:
-            now.final_legal[ended] = rows.masks.final(infos, ended) if same_step else rows.legal[ended]
+        if decisions.final_legal is not None and rows.legal is not None and rows.masks is not None:
+            decisions.final_legal[ended] = rows.masks.final(infos, ended) if same_step else rows.legal[ended]
         if rows.mode is not AutoresetMode.SAME_STEP:
             self._notify_episode_end()
         if rows.mode is AutoresetMode.DISABLED:
@@ -359,22 +360,23 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         return None if pictures is None else np.ascontiguousarray(pictures[slot])
 
     def state_dict(self) -> StateDict:
-        now = self._now
+        decisions = self._now
         return {
             "world": snapshot.save(self._rows.env),
             "results": {str(slot): dict(result) for slot, result in self._results.items()},
             **{name: array.copy() for name, array in self._arrays().items()},
-            **{f"input {i}": row.copy() for i, row in enumerate(now.inputs)},
-            **{f"final {i}": row.copy() for i, row in enumerate(now.final)},
+            **{f"input {i}": row.copy() for i, row in enumerate(decisions.inputs)},
+            **{f"final {i}": row.copy() for i, row in enumerate(decisions.final)},
         }
 
     def _arrays(self) -> dict[str, Array]:
-        now = self._now
-        masks = {name: x for name, x in (("legal", now.legal), ("final legal", now.final_legal)) if x is not None}
+        decisions = self._now
+        masks = {"legal": decisions.legal, "final legal": decisions.final_legal}
         return {
-            **masks,
+            **{name: mask for name, mask in masks.items() if mask is not None},
             "returns": self._returns, "lengths": self._rows.lengths, "resetting": self._resetting,
-            "actions": self._actions, "reward": now.reward, "terminated": now.terminated, "truncated": now.truncated,
+            "actions": self._actions, "reward": decisions.reward,
+            "terminated": decisions.terminated, "truncated": decisions.truncated,
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -382,15 +384,15 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         if len(state["returns"]) != self.slots:
             raise ValueError(f"the state is of {len(state['returns'])} slots, the arena has {self.slots}")
         snapshot.restore(self._rows.env, state["world"])
-        now = self._now
-        kept = self._arrays() | {f"input {i}": row for i, row in enumerate(now.inputs)}
-        for name, array in (kept | {f"final {i}": row for i, row in enumerate(now.final)}).items():
+        decisions = self._now
+        kept = self._arrays() | {f"input {i}": row for i, row in enumerate(decisions.inputs)}
+        for name, array in (kept | {f"final {i}": row for i, row in enumerate(decisions.final)}).items():
             array[:] = state[name]
         self._results = {int(slot): dict(result) for slot, result in state["results"].items()}
         self._answered[:] = False
         waiting = ~self._resetting
-        now.reward[waiting], now.terminated[waiting], now.truncated[waiting] = 0, False, False
-        now.slots, now.results, now.cost = np.flatnonzero(waiting), [], 0
+        decisions.reward[waiting], decisions.terminated[waiting], decisions.truncated[waiting] = 0, False, False
+        decisions.slots, decisions.results, decisions.cost = np.flatnonzero(waiting), [], 0
 
     def close(self) -> None:
         for env in (self._rows.env, self._render_env):

@@ -193,6 +193,13 @@ class Gymnasium(World):
         """Whether each episode needs a new environment."""
         return str(environment_spec(self.id).entry_point).startswith(_CARRY_STATE_OVER)
 
+    def environment_spaces(self) -> tuple[Any, Any]:
+        if self.uses_vector_env:
+            with closing(self.make_vec(2)) as env:
+                return env.single_observation_space, env.single_action_space
+        with closing(self.make()) as env:
+            return env.observation_space, env.action_space
+
     def make(self, **extra: Any) -> Any:
         """Make the environment with its registered wrappers, without those that only check correct use."""
         import gymnasium

@@ -54,7 +54,7 @@ def load(name: str, parameters: Mapping[str, Parameter]) -> Loaded:
 def _load(name: str, parameters: tuple[tuple[str, Parameter], ...]) -> Loaded:
     import pyspiel
 
-    known = {one.short_name: one for one in pyspiel.registered_games()}
+    known = {registered.short_name: registered for registered in pyspiel.registered_games()}
     plain = name.partition("(")[0].strip()
     if plain not in known:
         raise BadRequest(f"OpenSpiel has no game {plain}{nearest(plain, known)}", "game")

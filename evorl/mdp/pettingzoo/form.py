@@ -54,13 +54,13 @@ class Form(NamedTuple):
         if not self.spec.masked:
             return None
         agent = self.agents[side]
-        told = seen.get(MASK) if isinstance(seen, Mapping) else None
-        told = info.get(MASK) if told is None else told
+        mask = seen.get(MASK) if isinstance(seen, Mapping) else None
+        mask = info.get(MASK) if mask is None else mask
         own: Array = self.choices[side]
-        if told is None:
+        if mask is None:
             return own
         legal = np.zeros_like(own)
-        legal[: agent.choices] = _fit(told, agent)
+        legal[: agent.choices] = _fit(mask, agent)
         return legal
 
 
@@ -90,7 +90,7 @@ def form_of(id: str, env: Any) -> Form:
     except spaces.Unsupported as error:
         raise BadRequest(f"{id} cannot be used: evorl does not support {error}", "id") from error
     inputs = _common_inputs(id, [own for _, own, _ in parts])
-    action = _common_action(id, [one for *_, one in parts])
+    action = _common_action(id, [space for *_, space in parts])
     who = (Input("agent", (len(names),)),) if len(names) > 1 else ()
     spec = Spec(inputs + who, action, players=len(names), masked=isinstance(action, Discrete))
     agents = tuple(agent for agent, *_ in parts)

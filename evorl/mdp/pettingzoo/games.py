@@ -57,7 +57,7 @@ class EnvGame(ABC):
     def move(self, actions: Mapping[int, Array]) -> None:
         self._broken = True  # until the step has come back
         spaces_of = self.form.agents
-        self._step({side: spaces.encode(spaces_of[side].actions, one[None])[0] for side, one in actions.items()})
+        self._step({side: spaces.encode(spaces_of[side].actions, action[None])[0] for side, action in actions.items()})
         self.moves += 1
         self._broken = False
         self._log.append(actions)
@@ -131,8 +131,8 @@ class ParallelGame(EnvGame):
         self._note(seen, infos)
 
     def _note(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
-        self._seen |= {self._number[str(agent)]: one for agent, one in seen.items()}
-        self._infos |= {self._number[str(agent)]: one for agent, one in infos.items()}
+        self._seen |= {self._number[str(agent)]: observation for agent, observation in seen.items()}
+        self._infos |= {self._number[str(agent)]: info for agent, info in infos.items()}
         self.movers = self._sides(self.env.agents)
 
 
@@ -153,7 +153,7 @@ class TurnGame(EnvGame):
         """Let agents go whose end has come, until another one decides or none is left."""
         env = self.env
         self._note_ends(env.terminations, env.truncations)
-        self._infos |= {self._number[str(agent)]: one for agent, one in env.infos.items()}
+        self._infos |= {self._number[str(agent)]: info for agent, info in env.infos.items()}
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             gone = env.agent_selection
             self._seen[self._number[str(gone)]] = env.observe(gone)

@@ -96,7 +96,7 @@ def _member(name: str, key: str) -> Callable[..., Any]:
 
 def known_as(name: str) -> str:
     """The id of the libraries whose last part is this name; an empty string if there is none."""
-    return next((one for one in _known() if one.rpartition(".")[2] == name), "")
+    return next((known for known in _known() if known.rpartition(".")[2] == name), "")
 
 
 def _meant(id: str) -> str:
@@ -112,6 +112,6 @@ def _known() -> Iterator[str]:
         except ModuleNotFoundError:
             continue
         places = None if spec is None else spec.submodule_search_locations
-        for one in pkgutil.iter_modules(places or []):
-            if re.search(r"_v\d+$", one.name):
-                yield f"{family}.{one.name}"
+        for module in pkgutil.iter_modules(places or []):
+            if re.search(r"_v\d+$", module.name):
+                yield f"{family}.{module.name}"

@@ -103,8 +103,8 @@ class Match:
         score = self.games.score.reshape(-1)
         leads = score[self.players.own[players]] - score[self.players.other[players]]
         lazy, busy = self.players.counts[:, players] / self.games.time[self.players.game[players]]
-        found = zip(leads.tolist(), lazy.tolist(), busy.tolist(), strict=True)
-        return [result(lead, self.rules.rounds) | {"lazy": still, "busy": moved} for lead, still, moved in found]
+        decided = zip(leads.tolist(), lazy.tolist(), busy.tolist(), strict=True)
+        return [result(lead, self.rules.rounds) | {"lazy": still, "busy": moved} for lead, still, moved in decided]
 
 
 def result(lead: int, rounds: int) -> dict[str, float]:

@@ -130,10 +130,10 @@ class PongArena(EpisodeEndHook):
         self._match.players.update_view(self._match.games)
 
     def _clear(self, cost: int) -> None:
-        now = self._decisions
-        now.reward.fill(0)
-        now.terminated.fill(False)
-        now.results, now.cost = [], cost
+        decisions = self._decisions
+        decisions.reward.fill(0)
+        decisions.terminated.fill(False)
+        decisions.results, decisions.cost = [], cost
 
     def _reward(self, ended: Array, point: Array) -> None:
         """Write the rewards of games whose round ended."""

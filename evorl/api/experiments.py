@@ -1,0 +1,60 @@
+"""Experiments made of dataclasses, without Hydra, and their runs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hydra.core.hydra_config import HydraConfig
+
+from evorl.cli import config
+from evorl.cli.groups import choice_of_class
+from evorl.cli.overrides import GROUPS
+from evorl.jobs import job
+from evorl.mdp.core import World
+from evorl.rl.core import Hyper
+from evorl.run import begin
+from evorl.training.experiment import Experiment
+from evorl.util.types import StateDict
+
+
+def experiment(mdp: World, rl: Hyper, **others: Any) -> Experiment:
+    """Return an experiment made of dataclasses: a world, a learner, and the other fields of `Experiment`.
+
+        evorl.experiment(Pong(), PPO(lr=1e-3), budget=Budget(steps=100_000), seed=1)
+
+    `evorl.run` runs it, and its run directory is like any other. Raises `BadRequest` if the world cannot be used.
+    """
+    made = Experiment(mdp=mdp, rl=rl, **others)
+    made.mdp.ready()
+    return made
+
+
+def run_experiment(made: Experiment) -> Path:
+    """Run an experiment in a new directory below ``runs/``, which is returned."""
+    data = _plain(made)
+    trust = [f"trust=[{','.join(made.packages)}]"] if made.packages else []
+    with config.opened() as hydra:
+        composed = config.compose(hydra, [f"seed={made.seed}", *trust])
+        for group in GROUPS:
+            composed.hydra.runtime.choices[group] = choice_of_class(hydra, group, data[group].get("_target_"))
+    HydraConfig.instance().set_config(composed)
+    checked, again = job.checked_experiment({**config.resolved(composed), **data}, trust)
+    return begin(composed, trust, checked, again, [])
+
+
+def _plain(made: Experiment) -> StateDict:
+    """An experiment as the config of a run: plain data, with a ``_target_`` in each group."""
+    values = {field.name: getattr(made, field.name) for field in fields(made)}
+    return {name: _node(value) if name in GROUPS else _data(value) for name, value in values.items()}
+
+
+def _node(value: Any) -> StateDict:
+    """The object of a group as its config; an empty one where nothing is chosen."""
+    return {} if value is None else {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **_data(value)}
+
+
+def _data(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))

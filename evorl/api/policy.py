@@ -1,0 +1,166 @@
+"""A trained policy that acts on observations as an environment gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Array, Discrete, Spec, World, heads
+from evorl.mdp.forms import Form
+from evorl.nets.distributions import draw_noise, noise_size
+from evorl.rl.core import Episode, Learner
+from evorl.util import seed as seeds
+
+ReadInputs = Callable[[Any], tuple[tuple[Array, ...], bool]]
+
+
+class Policy:
+    """A policy as a function of observations. It keeps nothing between calls but the number of drawn actions."""
+
+    def __init__(self, learner: Learner, world: World, seed: int = 0) -> None:
+        """``seed`` is that of drawn actions (``deterministic=False``)."""
+        self.learner, self.world, self.seed = learner, world, seed
+        self._spaces = world.environment_spaces()
+        self._read: ReadInputs = _by_spec(learner.spec) if self._spaces is None else _by_space(self._spaces[0])
+        self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
+        self._calls = 0
+
+    @property
+    def spec(self) -> Spec:
+        """The arrays that the network sees, and the actions that it takes."""
+        return self.learner.spec
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether `act` takes and returns a state."""
+        return self.learner.carry(1) is not None
+
+    def act(self, observation: Any, legal: Any = None, state: Tensor | None = None, deterministic: bool = True) -> Any:
+        """Return the action for an observation, or the actions for a batch of them, as the environment takes them.
+
+        ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
+        Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
+        dict by name. ``legal`` is the mask [L] or [B, L] of legal actions; without it all are.
+
+        A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
+        ``state[:, b] = 0`` begins one in row b.
+
+        Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space.
+        """
+        inputs, single = self._read(observation)
+        rows = len(inputs[0])
+        carry, start = self.learner.carry(rows), None
+        if carry is not None:
+            start = torch.full((rows,), state is None)
+            carry = carry if state is None else state
+        decision = self.learner.act(
+            tuple(torch.from_numpy(x) for x in inputs), self._legal(legal, rows), self._noise(rows, deterministic),
+            carry, start,
+        )  # fmt: skip
+        actions = self._encoded(decision.played.numpy())
+        action = actions[0] if single else actions
+        return action if decision.carry is None else (action, decision.carry.clone())  # clone: no inference tensor
+
+    def play(
+        self, env: Any, episodes: int = 1, seed: int | None = None, deterministic: bool = True
+    ) -> list[PlayedEpisode]:
+        """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset."""
+        return [self._play(env, None if seed is None or number else seed, deterministic) for number in range(episodes)]
+
+    def evaluate(self, episodes: int = 60, seed: int = 0, deterministic: bool = True) -> list[Episode]:
+        """Play evaluation episodes of the run's world, many at once; the same bits each time."""
+        from evorl.rl.evaluation import play_episodes
+
+        return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
+
+    def _play(self, env: Any, seed: int | None, deterministic: bool) -> PlayedEpisode:
+        observation, info = env.reset(seed=seed)
+        total, length, over, state = 0.0, 0, False, None
+        while not over:
+            action = self.act(observation, self._mask_of(env, info), state, deterministic)
+            if self.recurrent:
+                action, state = action
+            observation, reward, terminated, truncated, info = env.step(action)
+            total, length, over = total + float(reward), length + 1, terminated or truncated
+        return PlayedEpisode(total, length)
+
+    def _mask_of(self, env: Any, info: Any) -> Any:
+        """The legal actions that an environment tells, where this policy takes a mask."""
+        if self._mask is None:
+            return None
+        ask = getattr(env.unwrapped, "action_masks", None)
+        return ask() if callable(ask) else info.get("action_mask")
+
+    def _noise(self, rows: int, deterministic: bool) -> Tensor:
+        action = self.spec.action
+        if deterministic:
+            return torch.zeros(rows, noise_size(action))
+        self._calls += 1
+        return torch.from_numpy(draw_noise(action, seeds.generator(self.seed, "policy", self._calls), (rows,)))
+
+    def _legal(self, legal: Any, rows: int) -> Tensor | None:
+        if self._mask is None:
+            return None
+        if legal is None:
+            return torch.ones(rows, *self._mask.shape, dtype=torch.bool)
+        parts = legal if isinstance(legal, tuple | list) else [legal]  # a mask for each head
+        whole = np.concatenate([np.reshape(part, (rows, -1)) for part in parts], 1)
+        return torch.from_numpy(self._mask.fit(whole, (rows,)).astype(bool))
+
+    def _encoded(self, played: Array) -> Sequence[Any]:
+        if self._spaces is not None:
+            from evorl.mdp.gymnasium.spaces import encode
+
+            return encode(self._spaces[1], played)
+        choices: list[int] = played[:, 0].tolist()
+        return choices if isinstance(self.spec.action, Discrete) else [*played.copy()]
+
+
+class PlayedEpisode(NamedTuple):
+    """The sum of an episode's rewards, and its number of steps."""
+
+    ret: float
+    length: int
+
+
+def _by_space(space: Any) -> ReadInputs:
+    """Read observations of a gymnasium space."""
+    from evorl.mdp.gymnasium.spaces import observation as inputs_of
+
+    reads = [read for _, read in inputs_of(space)]
+
+    def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
+        first = seen
+        for key in reads[0].path:
+            first = first[key]
+        single = np.ndim(first) == len(reads[0].form.shape)
+        batch = () if single else (len(first),)
+        inputs = [np.ascontiguousarray(part(seen, batch)) for part in reads]
+        return tuple(_typed(x[None] if single else x) for x in inputs), single
+
+    return read
+
+
+def _by_spec(spec: Spec) -> ReadInputs:
+    """Read the arrays of a spec: one array, a tuple, or a dict by name."""
+    forms = [Form(f"the input {entry.name!r}", entry.shape, entry.dtype) for entry in spec.inputs]
+
+    def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
+        if isinstance(seen, dict):
+            seen = tuple(seen[entry.name] for entry in spec.inputs)
+        parts = seen if isinstance(seen, tuple) else (seen,)
+        single = np.ndim(parts[0]) == len(forms[0].shape)
+        batch = () if single else (len(parts[0]),)
+        inputs = [np.ascontiguousarray(form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
+        return tuple(_typed(x[None] if single else x) for x in inputs), single
+
+    return read
+
+
+def _typed(x: Array) -> Array:
+    """Pictures stay bytes; all else is float32, as networks take it."""
+    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)

@@ -1,0 +1,82 @@
+"""The trained policies that tables keep beside their results: benchmarks/PAPER/results/policies/NAME."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evorl.cli import config
+from evorl.reproduction.papers import PROGRAMS
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest, nearest
+
+
+@dataclass(frozen=True)
+class KeptPolicy:
+    """A small run directory without records, and how its policy was evaluated when it was kept."""
+
+    name: str
+    """``PAPER/NAME``."""
+    directory: Path
+    evaluation: dict[str, Any]
+    """The content of evaluation.json."""
+    table: str
+    """The table that made it, as ``PAPER/TABLE``; empty if none names it."""
+
+    @property
+    def world(self) -> str:
+        world = self._config()["mdp"]
+        return str(world.get("id") or _class_of(world))
+
+    @property
+    def learner(self) -> str:
+        """The learner whose policy it is; an evolver that trained or found it is in the name."""
+        return _class_of(self._config()["rl"])
+
+    @property
+    def digest(self) -> str:
+        """The checksum of the checkpoint."""
+        folder = f"checkpoints/{self.evaluation['step']}"
+        return str(run_directory.read_json(self.directory / folder, "manifest.json")["sha256"])
+
+    def _config(self) -> dict[str, Any]:
+        return config.read_run_config(self.directory, "zoo")
+
+
+def kept_policies() -> list[KeptPolicy]:
+    """Return all kept policies in the order of their names. Raises `BadRequest` where there are none."""
+    tables = {path: path.read_text(encoding="utf-8") for path in PROGRAMS.glob("*/results/*.json")}
+    kept = [_kept(directory, tables) for directory in sorted(PROGRAMS.glob("*/results/policies/*"))]
+    if not kept:
+        raise BadRequest("the policies are in benchmarks/ of a checkout: clone the repository")
+    return kept
+
+
+def find(name: str) -> KeptPolicy:
+    """Return the policy ``PAPER/NAME``, or ``NAME`` where one alone is called so. Raises `BadRequest`."""
+    kept = {policy.name: policy for policy in kept_policies()}
+    alike = [other for other in kept if other == name or other.endswith(f"/{name}")]
+    if len(alike) == 1:
+        return kept[alike[0]]
+    if alike:
+        raise BadRequest(f"{name!r} is {' or '.join(alike)}", "zoo")
+    raise BadRequest(f"there is no {name!r}{nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
+
+
+def _kept(directory: Path, tables: dict[Path, str]) -> KeptPolicy:
+    paper = directory.parents[2].name
+    evaluation = run_directory.read_json(directory, "evaluation.json")
+    near = [
+        path.stem for path, text in sorted(tables.items()) if path.parents[1].name == paper and _names(text, directory)
+    ]
+    return KeptPolicy(f"{paper}/{directory.name}", directory, evaluation, f"{paper}/{near[-1]}" if near else "")
+
+
+def _names(text: str, directory: Path) -> bool:
+    """Whether the result of a table has a policy among its rows."""
+    return f'"{directory.name}"' in text
+
+
+def _class_of(node: dict[str, Any]) -> str:
+    return str(node["_target_"]).rpartition(".")[2]

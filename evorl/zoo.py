@@ -1,0 +1,68 @@
+"""The command that lists trained policies, which any other command takes as a run directory.
+
+    python -m evorl.zoo                 all of them
+    python -m evorl.zoo suite/ppo_pong  one: its numbers, its directory, and the command that makes it again
+
+From Python, ``evorl.load("zoo/ppo_pong")`` loads one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["zoo", *sys.argv[1:]]))
+
+from collections.abc import Sequence
+
+from evorl.analysis.terminal_tables import text_lines
+from evorl.cli import config
+from evorl.reproduction.kept_policies import KeptPolicy, find, kept_policies
+from evorl.util import command
+from evorl.util.errors import BadRequest
+from evorl.util.numbers import format_number
+from evorl.util.text import say
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run ``evorl.zoo`` with these arguments and return its exit code."""
+    return config.command_line(zoo, words)
+
+
+def zoo(words: Sequence[str]) -> None:
+    """List the policies, or describe one. Raises `BadRequest`."""
+    if {"-h", "--help"} & {*words}:
+        print((__doc__ or "").strip())
+    elif len(words) > 1:
+        raise BadRequest(f"one policy at a time: {words[0]} or {words[1]}")
+    elif words:
+        _describe(find(words[0].removeprefix("zoo/")))
+    else:
+        kept = kept_policies()
+        print("\n".join(text_lines([_row(policy) for policy in kept])))
+        say(f"{len(kept)} policies; python -m evorl.zoo NAME tells more of one")
+
+
+def _row(policy: KeptPolicy) -> dict[str, str]:
+    return {
+        "policy": policy.name, "world": policy.world, "learner": policy.learner, "return": _return(policy),
+        "steps": format_number(policy.evaluation["step"]),
+    }  # fmt: skip
+
+
+def _return(policy: KeptPolicy) -> str:
+    mean, std = (format_number(policy.evaluation[f"return_{of}"]) for of in ("mean", "std"))
+    return f"{mean} ± {std}"
+
+
+def _describe(policy: KeptPolicy) -> None:
+    told = policy.evaluation
+    say(f"{policy.name}: {policy.learner} on {policy.world}, {format_number(told['step'])} steps, seed {told['seed']}")
+    say(f"return     {_return(policy)} over {told['episodes']} episodes")
+    say(f"checksum   {policy.digest}")
+    say(f"directory  {policy.directory}")
+    say(f"film       {command.evaluate(f'run={policy.directory}', 'video=true')}")
+    if policy.table:
+        say(f"made by    {command.line('reproduce', policy.table)}")

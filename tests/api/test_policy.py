@@ -1,0 +1,139 @@
+"""A loaded policy acts as the evaluation's own player does, on observations as environments give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+
+from evorl.api.policy import Policy
+from evorl.mdp.forms import Mismatch
+from evorl.mdp.gymnasium.world import Gymnasium
+from evorl.mdp.pong.world import Pong
+from evorl.nets.policy import Net
+from evorl.rl.ppo import PPO
+from evorl.rl.sac import SAC
+from evorl.training.train import spec
+from evorl.util.seed import Episodes, seed31
+
+CPU = torch.device("cpu")
+
+
+class Parts(gymnasium.Env[Any, Any]):
+    """Observations of several parts, one of them a picture, and legal actions by method."""
+
+    observation_space = Dict(
+        {"picture": Box(0, 255, (36, 40, 3), np.uint8), "pair": Tuple((Discrete(3, start=1), Box(-1, 1, (2,))))}
+    )
+    action_space = Discrete(5, start=10)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> Any:
+        assert self.action_masks()[action - 10], "an illegal action"
+        self.t += 1
+        return self._seen(), float(action), self.t == 6, False, {}
+
+    def action_masks(self) -> Any:
+        return np.arange(5) == (2 * self.t) % 5
+
+    def _seen(self) -> Any:
+        picture = self.np_random.integers(0, 256, (36, 40, 3)).astype(np.uint8)
+        return {"picture": picture, "pair": (self.np_random.integers(1, 4), np.full(2, self.t / 10, np.float32))}
+
+
+def policy(world: Any, hyper: Any = None, seed: int = 3) -> Policy:
+    return Policy((hyper or PPO()).learner(spec(world), seed, CPU), world)
+
+
+WORLDS = {
+    "vector": Gymnasium(id="CartPole-v1"),
+    "parts, masked": Gymnasium(id=f"{__name__}:Parts"),
+    "box": Gymnasium(id="Pendulum-v1"),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_a_loop_of_ones_own_plays_the_episodes_of_the_evaluation(world: Gymnasium) -> None:
+    ours = policy(world, SAC() if world.id == "Pendulum-v1" else None)
+    judged = ours.evaluate(episodes=3, seed=5)
+    keys = Episodes(5, "evaluate", evaluation=True)
+    env = world.make()
+    for number, episode in enumerate(judged):
+        (played,) = ours.play(env, seed=seed31(keys(number, 0)))
+        assert played.length == episode.length
+        assert played.ret == pytest.approx(episode.ret, rel=1e-4)  # a row's last bits depend on how many there are
+
+
+def test_a_recurrent_policy_hands_its_state_on() -> None:
+    world = Gymnasium(id="CartPole-v1")
+    ours = policy(world, PPO(net=Net(lstm=8)))
+    assert ours.recurrent
+    seen = np.random.Generator(np.random.PCG64(1)).normal(size=(6, 4))
+    states, state = [], None
+    for row in seen:
+        _, state = ours.act(row, state=state)
+        states.append(state)
+    learner = ours.learner
+    carry, start = learner.carry(1), torch.ones(1, dtype=torch.bool)
+    for row, expected in zip(seen, states, strict=True):
+        x = (torch.tensor(row[None], dtype=torch.float32),)
+        carry = learner.act(x, None, torch.zeros(1, 2), carry, start).carry
+        start[:] = False
+        assert torch.equal(carry, expected)
+    both, state = ours.act(seen[:2])
+    state[:, 1] = 0
+    _, after = ours.act(seen[2:4], state=state)
+    fresh, begun = ours.act(seen[3])
+    torch.testing.assert_close(after[:, 1], begun[:, 0])
+    assert len(both) == 2 and fresh in (0, 1)
+
+
+def test_many_observations_are_decided_as_each_alone() -> None:
+    ours = policy(Gymnasium(id="CartPole-v1"))
+    seen = np.random.Generator(np.random.PCG64(1)).normal(size=(9, 4))
+    assert ours.act(seen) == [ours.act(row) for row in seen] == ours.act(list(map(list, seen)))
+    drawn = [ours.act(seen[0], deterministic=False) for _ in range(200)]
+    assert {*drawn} == {0, 1}
+
+
+def test_a_world_of_our_own_takes_the_arrays_of_its_spec() -> None:
+    ours = policy(Pong())
+    shapes = [entry.shape for entry in ours.spec.inputs]
+    arrays = tuple(np.zeros(shape, np.float32) for shape in shapes)
+    named = {entry.name: x for entry, x in zip(ours.spec.inputs, arrays, strict=True)}
+    batch = tuple(np.zeros((4, *shape), np.float32) for shape in shapes)
+    assert ours.act(arrays) == ours.act(named) == ours.act(batch)[0]
+    assert len(ours.act(batch)) == 4
+
+
+def test_illegal_actions_are_not_taken() -> None:
+    ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]
+    for choice in range(5):
+        assert ours.act(seen, legal=np.arange(5) == choice) == 10 + choice
+    assert ours.act(seen) in range(10, 15)
+    with pytest.raises(Mismatch, match="legal"):
+        ours.act(seen, legal=np.ones(4, bool))
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [([0.0, 1.0, 2.0], r"is declared float32 \[4\]"), ("none", "declared"), (np.zeros((2, 5)), r"\[2, 4\]")],
+    ids=["shape", "text", "batch"],
+)
+def test_another_observation_is_refused(seen: Any, why: str) -> None:
+    with pytest.raises(Mismatch, match=why):
+        policy(Gymnasium(id="CartPole-v1")).act(seen)
+
+
+def test_actions_are_those_of_the_environment() -> None:
+    world = Gymnasium(id="Pendulum-v1")
+    action = policy(world, SAC()).act(np.zeros(3))
+    assert world.make().action_space.contains(action)

@@ -1,0 +1,125 @@
+"""``import evorl``: runs, sweeps and run directories from Python, with the words of the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evorl
+from evorl.mdp.gymnasium.world import Gymnasium
+from evorl.rl.ppo import PPO
+from evorl.training.experiment import Budget, Checkpoints, Evaluation
+from evorl.util.errors import BadRequest
+
+SMALL: dict[str, Any] = {
+    "budget.steps": 256, "rl.slots": 4, "rl.horizon": 16, "rl.minibatch": 32, "eval.every": 0, "eval.episodes": 2,
+    "record.tensorboard": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> evorl.RunResult:
+    before = os.getcwd()
+    os.chdir(place)
+    try:
+        return evorl.run("mdp=cartpole rl=ppo", SMALL, seed=3)
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(autouse=True)
+def _there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+
+
+def test_a_run_and_what_is_read_of_it(trained: evorl.RunResult) -> None:
+    assert trained.state == "finished" and trained.config["seed"] == 3
+    assert trained.evaluate()["fitness"] == trained.fitness
+    assert trained.metrics.index[-1] == 256 and trained.metrics["eval/return_mean"].iloc[-1] == trained.fitness
+    assert trained.population.empty
+    assert trained.policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in trained.plot("train/return").axes]
+    assert "finished" in repr(trained)
+
+
+def test_a_run_is_loaded_by_its_directory_or_as_the_latest(trained: evorl.RunResult) -> None:
+    seen = [0.1, 0.2, 0.3, 0.4]
+    for directory in (trained.directory, str(trained.directory), "latest"):
+        loaded = evorl.load(directory)
+        assert loaded.policy.act(seen) == trained.policy.act(seen)
+    assert evorl.load(trained.directory, checkpoint=256).policy.act(seen) == trained.policy.act(seen)
+
+
+def test_a_run_goes_on(place: Path) -> None:
+    first = evorl.run({"mdp": "cartpole", **SMALL}, seed=4)
+    longer = evorl.resume(first.directory, {"budget.steps": 512})
+    assert longer.directory == first.directory and longer.result is not None and longer.result["steps"] == 512
+
+
+def test_a_sweep_returns_its_runs_those_that_failed_as_well() -> None:
+    runs = evorl.sweep("mdp=cartpole", SMALL, **{"rl.gamma": [0.9, 0.99]})
+    assert [run.config["rl"]["gamma"] for run in runs] == [0.9, 0.99]
+    assert [run.state for run in runs] == ["finished"] * 2
+
+
+def test_an_experiment_of_dataclasses_is_a_run_like_any_other() -> None:
+    made = evorl.experiment(
+        Gymnasium(id="CartPole-v1"), PPO(slots=4, horizon=16, minibatch=32), budget=Budget(steps=128),
+        eval=Evaluation(every=0, episodes=2), checkpoint=Checkpoints(every=0), seed=5,
+    )  # fmt: skip
+    run = evorl.run(made)
+    assert run.experiment == made
+    assert evorl.resume(run.directory, {"budget.steps": 256}).state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("mdp=cartpol", "cartpole"),
+        ({"mdp": "cartpole", "rl.lrr": 1}, "rl.lrr"),
+        ("--help", "information"),
+        ("mdp=cartpole seed=1,2", "--multirun"),
+    ],
+    ids=["choice", "key", "help", "several"],
+)
+def test_a_bad_word_is_told_as_the_command_tells_it(words: Any, why: str, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    with pytest.raises(BadRequest, match=why):
+        evorl.run(words)
+    assert sorted(place.rglob("*")) == before
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="is no run"):
+        evorl.load(tmp_path)
+    with pytest.raises(AttributeError, match="lod"):
+        evorl.lod  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_signal_saves_and_is_a_keyboard_interrupt() -> None:
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt, match="resume=") as stop:
+            evorl.run("mdp=cartpole", SMALL | {"budget.steps": 10_000_000})
+    finally:
+        timer.cancel()
+    directory = str(stop.value).rpartition("resume=")[2]
+    assert evorl.load(directory).state == "interrupted"
+
+
+def test_importing_evorl_imports_nothing_heavy() -> None:
+    code = "import sys, evorl; print({'torch', 'hydra', 'numpy', 'ray', 'matplotlib'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -1,0 +1,62 @@
+"""evorl.zoo lists the policies that tables keep, and evorl.load takes their names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import evorl
+from evorl.reproduction import papers
+from evorl.reproduction.kept_policies import find, kept_policies
+from evorl.util.errors import BadRequest
+from evorl.zoo import main
+
+
+def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    kept, tables = kept_policies(), papers.names()
+    assert len(kept) >= 30
+    assert {policy.table for policy in kept} - {*tables} <= {""}
+    assert sum(not policy.table for policy in kept) <= 2, "tables name nearly all policies that they keep"
+    assert main([]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == len(kept) + 2  # the header and the last line
+    assert any(line.split()[:3] == ["suite/ppo_pong", "Pong", "PPO"] for line in listed)
+    assert any(line.split()[:3] == ["suite/pbt_pong", "Pong", "PPO"] for line in listed)
+
+
+def test_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dqn_lunarlander"]) == 0
+    text = capsys.readouterr().out
+    assert "LunarLander-v3" in text and "evorl.reproduce suite/off_policy" in text
+    assert find("suite/dqn_lunarlander").digest in text
+
+
+def test_one_is_loaded_and_plays_as_it_did() -> None:
+    loaded = evorl.load("zoo/suite/ppo_cartpole")
+    kept = json.loads((loaded.directory / "evaluation.json").read_text())
+    assert loaded.policy.evaluate(episodes=4)[0].ret == pytest.approx(kept["return_mean"], abs=100)
+    assert loaded.policy.act([0.0, 0.0, 0.2, 0.0]) == 1, "the pole falls to the right, and the cart follows"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["ppo_ponk"], "did you mean suite/ppo_pong?"),
+        (["suite/ppo_pong", "suite/a2c_pong"], "one policy at a time"),
+        (["cartpole"], None),
+    ],
+)
+def test_other_words_are_refused(words: list[str], why: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(words)
+    assert (code, why is None) in ((2, False), (0, True)) and (why or "") in capsys.readouterr().err
+
+
+def test_a_name_that_several_have_needs_its_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubled = [policy for policy in kept_policies() if policy.directory.name.startswith("ppo_pong")]
+    monkeypatch.setattr(
+        "evorl.reproduction.kept_policies.kept_policies",
+        lambda: [*doubled, *(type(policy)(**{**vars(policy), "name": "other/ppo_pong"}) for policy in doubled)],
+    )
+    with pytest.raises(BadRequest, match="suite/ppo_pong or other/ppo_pong"):
+        find("ppo_pong")
