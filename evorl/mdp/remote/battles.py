@@ -177,37 +177,37 @@ class Battles:
 
         ``began``: when evorl began to wait. Silence counts only while it does.
         """
-        now = time.monotonic()
+        moment = time.monotonic()
         soonest = began + self._deadline_s
-        if self._pausing or now >= soonest:
-            soonest = self._look_after(now, began)
-        self._server.poll(max(min(soonest - now, LOOK_S), 0.0))
+        if self._pausing or moment >= soonest:
+            soonest = self._look_after(moment, began)
+        self._server.poll(max(min(soonest - moment, LOOK_S), 0.0))
 
     def poll_now(self) -> None:
         """Take what has arrived, without waiting."""
         self._server.poll(0)
 
-    def _look_after(self, now: float, began: float) -> float:
+    def _look_after(self, moment: float, began: float) -> float:
         """Begin battles whose pause is over, end those that are silent; return the time of the next look."""
-        soonest, self._pausing = now + LOOK_S, False
+        soonest, self._pausing = moment + LOOK_S, False
         for match in self.games:
-            if match.due is not None and match.due <= now:
+            if match.due is not None and match.due <= moment:
                 self.begin(match)
             elif match.due is not None:
                 soonest, self._pausing = min(soonest, match.due), True
             elif match.place is not None and not match.place[0].waits(match.place[1]):
                 late = max(float(self._since[match.index]), began) + self._deadline_s
-                if late <= now:
-                    self._silence(match, now)
+                if late <= moment:
+                    self._silence(match, moment)
                 soonest = min(soonest, late)
         return soonest
 
-    def _silence(self, match: Match, now: float) -> None:
+    def _silence(self, match: Match, moment: float) -> None:
         """Lose a battle that owes a row for too long; its whole connection if that is silent."""
         assert match.place is not None
         connection, _ = match.place
         why = f"said nothing for {self._deadline_s:g} s"
-        if connection.spoke + self._deadline_s <= now:
+        if connection.spoke + self._deadline_s <= moment:
             self._server.cut(connection, why)
         else:
             self.reject(match, f"{why} of this battle")

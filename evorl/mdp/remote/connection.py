@@ -67,7 +67,7 @@ class Connection:
                 del self._places[id(owner[0])]
 
     def owned(self) -> list[tuple[Receiver, int]]:
-        return [one for one in self._owners if one is not None]
+        return [owner for owner in self._owners if owner is not None]
 
     # -------------------------------------------------------------- to the game
 
@@ -164,8 +164,8 @@ class Connection:
             assert owner is not None
             owner[0].inbox.append((slots, rows))
             return
-        whose = np.array([0 if one is None else id(one[0]) for one in self._owners])
-        for receiver in {id(one[0]): one[0] for one in self.owned()}.values():
+        whose = np.array([0 if owner is None else id(owner[0]) for owner in self._owners])
+        for receiver in {id(receiver): receiver for receiver, _ in self.owned()}.values():
             if some(mine := whose[place] == id(receiver)):
                 receiver.inbox.append((slots[mine], rows.take(mine)))
 

@@ -38,17 +38,17 @@ class Lengths:
     """Messages with their lengths."""
 
     def frames(self, buffer: bytearray, limit: int) -> list[bytes]:
-        found, at, end = list[bytes](), 0, len(buffer)
+        frames, at, end = list[bytes](), 0, len(buffer)
         while end - at >= 4:
             (size,) = LENGTH.unpack_from(buffer, at)
             if not 0 < size <= limit:
                 raise Nonsense(f"announced a message of {size:,} bytes; 1 to {limit:,} may be")
             if end - at - 4 < size:
                 break
-            found.append(bytes(memoryview(buffer)[at + 4 : at + 4 + size]))
+            frames.append(bytes(memoryview(buffer)[at + 4 : at + 4 + size]))
             at += 4 + size
         del buffer[:at]
-        return found
+        return frames
 
     def framed(self, message: bytes) -> bytes:
         return LENGTH.pack(len(message)) + message
@@ -95,10 +95,10 @@ class Link:
             if len(self._read) < 4:
                 return []
             self._framing = WebSocket() if self._read.startswith(b"GET ") else Lengths()
-        found = self._framing.frames(self._read, self.limit)
+        frames = self._framing.frames(self._read, self.limit)
         if replies := self._framing.replies():
             self._write(replies)
-        return found
+        return frames
 
     def send(self, message: bytes) -> None:
         """Send a message, now or later. Raises `Cut` if too much waits already."""

@@ -191,7 +191,7 @@ def _input(offered: InputOffer) -> Input:
 def _action(offered: DiscreteOffer | BoxOffer) -> Action:
     if isinstance(offered, DiscreteOffer):
         if offered.names and tuple(map(len, offered.names)) != offered.n:
-            raise Nonsense(f"offers {list(offered.n)} choices and names {[len(one) for one in offered.names]}")
+            raise Nonsense(f"offers {list(offered.n)} choices and names {[len(names) for names in offered.names]}")
         return Discrete(offered.n[0]) if len(offered.n) == 1 else MultiDiscrete(offered.n)
     if len(offered.low) != len(offered.high) or not all(a < b for a, b in zip(offered.low, offered.high, strict=True)):
         raise Nonsense("offers actions whose bounds are not low < high")
@@ -205,8 +205,8 @@ def _check_names(hello: Hello) -> None:
     names = [hello.game, *hello.sides, *hello.rewards, *hello.results]
     for each in hello.inputs:
         names += [each.name, *each.features]
-    for one in hello.action.names:
-        names += [one] if isinstance(one, str) else one
+    for named in hello.action.names:
+        names += [named] if isinstance(named, str) else named
     if odd := [name for name in names if printable(name) != name]:
         raise Nonsense(f"gives the name {odd[0]!r}, which has signs that cannot be printed")
 

@@ -97,7 +97,7 @@ class GameServer:
 
     def withdraw(self, owner: Receiver) -> None:
         """Forget an arena's requests."""
-        self._queue = deque(one for one in self._queue if one[0] is not owner)
+        self._queue = deque(request for request in self._queue if request[0] is not owner)
 
     def poll(self, timeout: float) -> None:
         """Wait until something happens, for ``timeout`` seconds at most. Raises `Unplayable`."""
@@ -105,9 +105,9 @@ class GameServer:
         for connection in self._connections:
             if connection.link.unsent or connection in self._writing:
                 self._watch(connection)
-        for one, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
-            if one.fileobj in self._selector.get_map():  # unless an earlier one has closed it
-                one.data()
+        for ready, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
+            if ready.fileobj in self._selector.get_map():  # unless an earlier call has closed it
+                ready.data()
         if busy or self._queue:
             self._look_after()
 
@@ -247,37 +247,37 @@ class GameServer:
 
     def _look_after(self) -> None:
         """Refuse strangers that are silent, notice failed starts, and give out places."""
-        now = time.monotonic()
-        while self._strangers and now - self._strangers[0].since > HELLO_S:
+        moment = time.monotonic()
+        while self._strangers and moment - self._strangers[0].since > HELLO_S:
             self._refuse(self._strangers[0], f"said nothing for {HELLO_S:g} s")
         for process in self._starting:
             why = process.end()
-            if why is None and now - process.began > self.settings.start_s:
+            if why is None and moment - process.began > self.settings.start_s:
                 why = f"has not connected in {self.settings.start_s:g} s"
             if why is not None:
                 killed = process.was_killed
                 self._drop(process)
-                self._count_failed_start(f"{process.name} {why}", now, killed)
-        self._give_places(now)
+                self._count_failed_start(f"{process.name} {why}", moment, killed)
+        self._give_places(moment)
 
-    def _count_failed_start(self, why: str, now: float, killed: bool) -> None:
+    def _count_failed_start(self, why: str, moment: float, killed: bool) -> None:
         """Start it again later. Raises `Unplayable` after too many, and for the first if it was not killed."""
         self._failed += 1
         if (self._offer is None and not killed) or self._failed >= len(PAUSES_S):
             raise Unplayable(why)
         LOG.warning("%s; starting it again", why)
-        self._pause_until = now + PAUSES_S[self._failed]
+        self._pause_until = moment + PAUSES_S[self._failed]
 
-    def _give_places(self, now: float) -> None:
-        if not self._queue or now < self._pause_until:
+    def _give_places(self, moment: float) -> None:
+        if not self._queue or moment < self._pause_until:
             return
         if self.settings.command is not None:
             while len(self._processes) < self.settings.processes:
                 self._start()
         if self._starting:  # battles are spread over all processes
             return
-        while self._queue and (rooms := [one for one in self._connections if one.used < one.capacity]):
-            room = min(rooms, key=lambda one: one.used)
+        while self._queue and (rooms := [room for room in self._connections if room.used < room.capacity]):
+            room = min(rooms, key=lambda room: room.used)
             owner, game, give = self._queue.popleft()
             place = room.take(owner, game)
             try:
@@ -299,13 +299,13 @@ class GameServer:
 
     def _check_patience(self, wanted: bool) -> None:
         """Wait for games that somebody else starts, but not forever."""
-        now = time.monotonic()
+        moment = time.monotonic()
         if not wanted or self.settings.command is not None:
             self._waits_since = None
             return
-        self._waits_since = self._waits_since or now
-        if now - self._waits_since > self.settings.start_s:
-            have = sum(one.capacity for one in self._connections)
+        self._waits_since = self._waits_since or moment
+        if moment - self._waits_since > self.settings.start_s:
+            have = sum(connection.capacity for connection in self._connections)
             need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
             raise Unplayable(
                 f"no game has connected to {self.address.text} in {self.settings.start_s:g} s"
@@ -313,11 +313,11 @@ class GameServer:
             )
 
 
-def alike(one: Offer, other: Offer) -> bool:
+def alike(first: Offer, second: Offer) -> bool:
     """Whether battles of two games can be played in one arena."""
-    return one.spec == other.spec and (one.hello.repeats, one.hello.rule, one.hello.results, one.hello.sides) == (
-        other.hello.repeats, other.hello.rule, other.hello.results, other.hello.sides,
-    )  # fmt: skip
+    a, b = first.hello, second.hello
+    traits = (a.repeats, a.rule, a.results, a.sides)
+    return first.spec == second.spec and traits == (b.repeats, b.rule, b.results, b.sides)
 
 
 SERVERS = Shared(GameServer)

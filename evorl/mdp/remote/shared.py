@@ -58,5 +58,5 @@ class Shared(Generic[K, T]):
 
     def _leave_to_parent(self) -> None:
         self._inherited.extend(self._all.values())
-        for one in (self._all, self._users, self._unwanted):
-            one.clear()
+        for known in (self._all, self._users, self._unwanted):
+            known.clear()

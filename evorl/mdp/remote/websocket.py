@@ -38,7 +38,7 @@ class WebSocket:
     def frames(self, buffer: bytearray, limit: int) -> list[bytes]:
         if not self._open and not self._upgrade(buffer):
             return []
-        found = list[bytes]()
+        frames = list[bytes]()
         while (frame := _frame(buffer, limit - len(self._parts))) is not None:
             last, kind, data = frame
             if kind in (CLOSE, PING, PONG):
@@ -51,9 +51,9 @@ class WebSocket:
             self._parts += data
             self._continues = not last
             if last:
-                found.append(bytes(self._parts))
+                frames.append(bytes(self._parts))
                 self._parts.clear()
-        return found
+        return frames
 
     def framed(self, message: bytes) -> bytes:
         return _header(BINARY, len(message)) + message

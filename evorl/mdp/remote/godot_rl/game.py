@@ -81,7 +81,7 @@ class Form(NamedTuple):
         """The inputs of all agents, each [n, ...]. Raises `Nonsense`."""
         if len(seen) != self.agents:
             raise Nonsense(f"has {self.agents} agents and sent the observations of {len(seen)}")
-        rows = [[_input(name, one.get(name), space) for one in seen] for name, space in self.observations.items()]
+        rows = [[_input(name, agent.get(name), space) for agent in seen] for name, space in self.observations.items()]
         return tuple(np.stack(each) for each in rows)
 
     def said(self, actions: Array) -> list[dict[str, Any]]:
@@ -191,8 +191,8 @@ class Game:
 
     def why(self, error: Exception) -> str:
         """What is to be told of an error: how the process ended, if it did."""
-        told = self._process.end(0.1) if self._process is not None and isinstance(error, Cut) else None
-        return told or str(error)
+        end = self._process.end(0.1) if self._process is not None and isinstance(error, Cut) else None
+        return end or str(error)
 
     def close(self) -> None:
         if hasattr(self, "_link"):
@@ -213,18 +213,18 @@ def _form(info: _EnvInfo) -> Form:
     actions = actions if isinstance(actions, list) else [actions] * agents
     if not agents or len(observations) != agents or len(actions) != agents:
         raise BadRequest(f"the game has {agents} agents in training mode; at least one must be", "command")
-    if len({*info.agent_policy_names}) > 1 or any(one != observations[0] for one in observations):
+    if len({*info.agent_policy_names}) > 1 or any(seen != observations[0] for seen in observations):
         raise BadRequest(f"the game's agents have several policies ({', '.join(info.agent_policy_names)})", "command")
-    if any(one != actions[0] for one in actions):
+    if any(made != actions[0] for made in actions):
         raise BadRequest("the game's agents have actions of different forms", "command")
-    inputs = tuple(Input(name, _shape(name, one), _dtype(name, one)) for name, one in observations[0].items())
+    inputs = tuple(Input(name, _shape(name, space), _dtype(name, space)) for name, space in observations[0].items())
     if not inputs:
         raise BadRequest("the game's agents observe nothing", "command")
     return Form(Spec(inputs, _action(actions[0])), agents, observations[0], actions[0])
 
 
 def _action(spaces: _Actions) -> Action:
-    kinds, sizes = {one.action_type for one in spaces.values()}, [one.size for one in spaces.values()]
+    kinds, sizes = {space.action_type for space in spaces.values()}, [space.size for space in spaces.values()]
     if len(kinds) != 1:
         raise BadRequest(
             "the game's agents have no actions, or choices beside real numbers; let them have one kind", "command"
@@ -273,9 +273,9 @@ def _input(name: str, value: Any, space: _Observation) -> Array:
             chosen: Array = np.zeros(shape[0], np.float32)
             chosen[range(shape[0])[int(value)]] = 1
             return chosen
-        found = np.asarray(value, np.float32).reshape(shape)
+        numbers = np.asarray(value, np.float32).reshape(shape)
     except (TypeError, ValueError, IndexError) as error:
         raise Nonsense(f"sent an observation {name!r} that is not as its space says: {error}") from None
-    if not np.isfinite(found).all():
+    if not np.isfinite(numbers).all():
         raise Nonsense(f"sent an observation {name!r} that is not finite")
-    return found
+    return numbers
