@@ -1,9 +1,10 @@
 """Speed of ``mdp=remote``: games in other processes, over loopback, on the same cores as evorl.
 
 ``numbers`` is a game without rules, in Python: 16 numbers, 5 choices with a mask; ``sumo`` is the example in
-JavaScript, whose discs decide every 4 ticks. With 64 battles of two sides: decisions per second. With one battle:
-microseconds from the answer to the next row, also beside ``echo``: two Python programs that send each other as many
-bytes through the same kind of socket, without arena and client. Medians over the rounds, in which all take turns.
+JavaScript, whose discs decide every 4 ticks. With 64 battles of two sides: decisions per second, and what of its
+processor evorl spends on one. With one battle: microseconds from the answer to the next row, also beside ``echo``: two
+Python programs that send each other as many bytes through the same kind of socket, without arena and client. Medians
+over the rounds, in which all take turns.
 
     python benchmarks/speed/remote.py [--seconds 1.5] [--rounds 5] [--out DIR]
 """
@@ -42,14 +43,14 @@ class Played:
         dtype, width = action_format(arena.spec.action)
         self.actions = np.zeros((arena.slots, width), dtype)
 
-    def rate(self, seconds: float) -> float:
-        """Decisions per second."""
-        made, began = 0, time.perf_counter()
+    def rate(self, seconds: float) -> dict[str, float]:
+        """Decisions per second, and the microseconds of this process's processor that a decision takes."""
+        made, began, busy = 0, time.perf_counter(), time.process_time()
         while (passed := time.perf_counter() - began) < seconds:
             slots = self.arena.recv().slots
             self.arena.send(slots, self.actions[: len(slots)])
             made += len(slots)
-        return made / passed
+        return {"decisions/s": made / passed, "cpu": 1e6 * (time.process_time() - busy) / made}
 
     def delays(self, seconds: float) -> dict[str, float]:
         """Percentiles of the microseconds of a round trip."""
@@ -120,10 +121,12 @@ def main() -> None:
         rates = {name: lambda _, one=one: one.rate(args.seconds) for name, one in many.items()}
         rates |= {name: lambda _, one=one: one.delays(args.seconds) for name, one in (single | {"echo": echo}).items()}
         results = alternate(rates, range(args.rounds))
-    rows = [[name, f"{median(results[name]):,.0f}", "", "", ""] for name in many]
-    for name in (*single, "echo"):
-        rows.append([name, "", *(f"{median([one[each] for one in results[name]]):,.0f}" for each in results[name][0])])
-    head = ["game", "decisions/s", "round trip, us: best 5 %", "median", "p99"]
+    columns = ("decisions/s", "cpu", "p5", "p50", "p99")
+    rows = [
+        [name, *(f"{median([one[each] for one in samples]):,.1f}" if each in samples[0] else "" for each in columns)]
+        for name, samples in results.items()
+    ]
+    head = ["game", "decisions/s", "of evorl's processor, us a decision", "round trip, us: best 5 %", "median", "p99"]
     save(args.out, facts, page("Games in other programs", __doc__, head, rows), {"results": results})
 
 

@@ -88,4 +88,17 @@ if FAULT == "protocol":
     evorl_client.PROTOCOL = 99
 if FAULT == "mute":
     time.sleep(3600)
-evorl_client.Client(OFFER, Faulty).run()
+
+
+class InPieces(evorl_client.Client):
+    """Sends each row in a message of its own, one after the other."""
+
+    def _row(self, *row):
+        super()._row(*row)
+        heard, self._heard = self._heard, self._said
+        self._flush()
+        self._heard = heard
+        time.sleep(0.003)
+
+
+(InPieces if FAULT == "pieces" else evorl_client.Client)(OFFER, Faulty).run()

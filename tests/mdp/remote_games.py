@@ -38,6 +38,7 @@ class Records:
     def __init__(self, arena: Arena) -> None:
         self.arena, self.rows = arena, [list[tuple[Any, ...]]() for _ in range(arena.slots)]
         self.failed = 0
+        self.together = list[list[int]]()  # the slots of each `recv`
         self.waiting: set[int] = set()
 
     def play(self, decisions: int, event: Callable[[int], None] = lambda number: None) -> Records:
@@ -52,6 +53,7 @@ class Records:
 
     def recv(self) -> None:
         now = self.arena.recv()
+        self.together.append(now.slots.tolist())
         results = dict(now.results)
         self.failed += len(now.failed)
         for slot in now.slots.tolist():

@@ -85,6 +85,17 @@ def test_a_failure_of_a_game_that_repeats_itself_changes_nothing(
     assert "battles are played again up to where they were" in caplog.text
 
 
+def test_a_game_that_speaks_in_pieces_is_seen_as_a_whole() -> None:
+    """Else it would depend on chance which side is seen before another."""
+    with opened(2) as arena:
+        whole = Records(arena).play(60)
+    with opened(2, f"{FAULTY} pieces -") as arena:
+        pieces = Records(arena).play(60)
+    assert pieces.together == whole.together
+    assert {len(slots) for slots in whole.together} == {1, 2}
+    assert pieces.first(60) == whole.first(60)
+
+
 SENTENCES = {
     "exit": "ended with exit code 3; it said last: the engine has no licence",
     "cut": "closed the connection",
