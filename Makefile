@@ -15,7 +15,7 @@ SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-s
 VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
-EXTRAS := dev,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
+EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
 PYTHON ?=
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.
@@ -24,7 +24,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler browser web peers speed notebooks picture
+.PHONY: help train test tests test-all mutants setup check learn faults compiler browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -83,6 +83,10 @@ peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
 	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer matrix export; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
+
+site: $(VENV)/.all ## make the site of docs/ in build/site
+	@$(PY) -m sphinx -q -W --keep-going -b html -d build/site_doctrees docs build/site
+	@echo build/site/index.html
 
 notebooks: $(VENV)/.all ## execute docs/notebooks in place
 	@$(PY) scripts/notebooks.py
