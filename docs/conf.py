@@ -46,6 +46,7 @@ SEARCHED = {
     "populations": ["lifetime", "objectives", "warm start"],
     "searches": ["hyperparameter search"],
     "worlds": ["write a world", "custom environment"],
+    "remote": ["Unity", "Godot", "JavaScript", "external environment"],
     "samplers": ["attentive replay", "prioritized replay"],
     "vtrace": ["vtrace", "V-trace"],
 }

@@ -103,6 +103,7 @@ KEYED = {
         {"secrets", "secrets.token_urlsafe"},
         "the token of a page's address, which no result depends on",
     ),
+    "evorl/mdp/remote/server.py": ({"secrets", "secrets.token_hex"}, "tokens of games, which no result depends on"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/gymnasium/classic_control.py": (
         {"np.random.Generator", "np.random.PCG64"},

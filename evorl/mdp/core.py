@@ -316,6 +316,10 @@ class World(Labels, ABC):
         """Return the root modules that this config's values import. The run is refused unless each is trusted."""
         return ()
 
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands that this config starts. The run is refused unless each is on its command line."""
+        return ()
+
     @property
     def sides(self) -> int:
         """Sides of a game that the learner controls; this many slots share one game."""
