@@ -347,6 +347,7 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
     weights = [individual.weights for individual in individuals if individual.weights is not None]
     if len(weights) < len(individuals):  # individuals without weights are sent as seeds
         weights = []
+    memories = [individual.memory for individual in individuals]
     return {
         "id": [individual.id for individual in individuals],
         "genes": np.array([individual.genes for individual in individuals]),
@@ -354,9 +355,7 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
         "parents": [list(individual.parents) for individual in individuals],
         "birth": [individual.birth for individual in individuals],
         "role": [individual.role for individual in individuals],
-        "memory": {
-            str(row): individual.memory for row, individual in enumerate(individuals) if individual.memory is not None
-        },
+        "memory": {str(row): memory for row, memory in enumerate(memories) if memory is not None},
     }
 
 
