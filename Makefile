@@ -15,7 +15,7 @@ SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-s
 VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
-EXTRAS := dev,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu
+EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
 PYTHON ?=
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.
@@ -24,7 +24,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler browser peers speed notebooks picture
+.PHONY: help train test tests test-all mutants setup check learn faults compiler games browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -40,7 +40,7 @@ test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 tests: $(VENV)/.all
 	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
 
-test-all: $(VENV)/.all compiler check ## the checks of make test, with the slow tests
+test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
@@ -54,7 +54,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 learn: $(VENV)/.all ## the long learning tests
 	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
-faults: $(VENV)/.all compiler browser ## the long fault-injection tests
+faults: $(VENV)/.all compiler games browser ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
 
 mutants: $(VENV)/.all ## plant defects, which make test must notice; ARGS="replay --jobs 2" chooses files
@@ -71,14 +71,27 @@ installed = command -v $(1) > /dev/null \
 compiler:
 	@$(call installed,g++,g++,the tests of rl.compile)
 
+games:
+	@$(call installed,node,nodejs,the tests of games in JavaScript)
+	@$(call installed,mcs,mono-mcs mono-runtime,the tests of games in C#)
+	@$(call installed,godot3-server,godot3-server,the tests of games in GDScript)
+
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)
+
+web: ## onnxruntime-web, in which exported policies are tested (needs Node)
+	@command -v npm > /dev/null || { echo "npm is missing: install Node.js 18 or newer" >&2; exit 1; }
+	@npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
-	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer matrix; do \
+	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer remote matrix export; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
+
+site: $(VENV)/.all ## make the site of docs/ in build/site
+	@$(PY) -m sphinx -q -W --keep-going -b html -d build/site_doctrees docs build/site
+	@echo build/site/index.html
 
 notebooks: $(VENV)/.all ## execute docs/notebooks in place
 	@$(PY) scripts/notebooks.py

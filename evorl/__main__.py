@@ -13,12 +13,14 @@ from evorl import __version__
 from evorl.util.command import lacking
 from evorl.util.streams import ignore_write_errors
 
-COMMANDS = ("run", "evaluate", "report", "reproduce", "zoo")
+COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   evaluate a run again
        evorl report RUN_DIR_OR_GLOB... [out=DIR] [live=true]  tables, curves and pictures of runs
+       evorl export run=RUN_DIR out=policy.onnx               a policy for games and browsers
+       evorl play run=RUN_DIR                                 play against a policy in the browser
        evorl reproduce [PAPER/TABLE profile=ci]               tables of papers, in a checkout
        evorl zoo [NAME]                                       trained policies, in a checkout"""
 

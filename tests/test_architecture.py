@@ -99,10 +99,11 @@ KEYED = {
     ),
     "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
     "evorl/cluster/ray/private_files.py": ({"secrets", "secrets.token_hex"}, "Ray's token"),
-    "evorl/analysis/live.py": (
+    "evorl/util/loopback.py": (
         {"secrets", "secrets.token_urlsafe"},
         "the token of a page's address, which no result depends on",
     ),
+    "evorl/mdp/remote/server.py": ({"secrets", "secrets.token_hex"}, "tokens of games, which no result depends on"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/gymnasium/classic_control.py": (
         {"np.random.Generator", "np.random.PCG64"},
@@ -222,6 +223,7 @@ TOUCHING = {
     "evorl/cli/descriptions.py": ({"read_text"}, "conf/"),
     "evorl/cli/groups.py": ({"read_text"}, "conf/"),
     "evorl/analysis/html_page.py": ({"read_text"}, "files of the package"),
+    "evorl/human/page.py": ({"read_text"}, "files of the package"),
     "evorl/analysis/reproduced.py": ({"read_bytes"}, "a file that the command line names"),
     "evorl/record/hardware.py": ({"read_text"}, "/sys"),
     "evorl/record/provenance.py": ({"read_text"}, "/proc"),
@@ -297,7 +299,7 @@ def test_the_picture_shows_the_layers() -> None:
     assert rows == sorted(rows)
     drawn = (ROOT / "docs" / "architecture.svg").read_text()
     for name in rank:
-        assert f">{name}<" in drawn or name in ("evaluate", "report", "reproduce", "zoo"), name
+        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "play", "reproduce", "zoo"), name
 
 
 def layers() -> list[list[str]]:
@@ -315,7 +317,8 @@ def test_every_module_stands_in_the_table_of_packages() -> None:
 def test_start_up_is_light() -> None:
     """The first line of output must not wait for torch and other heavy imports."""
     heavy = "{'torch', 'gymnasium', 'matplotlib', 'wandb', 'tensorboard', 'ray', 'rich', 'scipy.special'}"
-    code = f"import sys, evorl.run, evorl.evaluate, evorl.report; print(sorted({heavy} & set(sys.modules)))"
+    commands = "evorl.run, evorl.evaluate, evorl.report, evorl.export, evorl.play"
+    code = f"import sys, {commands}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

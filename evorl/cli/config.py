@@ -26,7 +26,8 @@ from evorl.cli import foreign_choices
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
-from evorl.cli.targets import import_class, trusted
+from evorl.cli.targets import COMMAND, import_class, trusted, typed_commands
+from evorl.cli.targets import said as said
 from evorl.record.older_configs import with_present_keys
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, Failure, reason, wrong_data
@@ -135,6 +136,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust):
             raise BadRequest(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id")
+    for told in groups["mdp"].commands():
+        if told not in trust:
+            raise BadRequest(f"starts a program; to run it add '{said(told)}' to the command line", COMMAND)
     try:
         groups["mdp"].ready()
     except BadRequest as error:
@@ -180,12 +184,16 @@ def uses_tuned(config: DictConfig) -> bool:
 
 
 def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the root modules that the command line trusts; a config file cannot. Raises `BadRequest`."""
-    names = trusted(parse(overrides))
+    """Return the root modules that the command line trusts; a config file cannot. Raises `BadRequest`.
+
+    With them are the commands that the command line trusts: also one that it gives itself.
+    """
+    parsed = parse(overrides)
+    names = trusted(parsed)
     stated = config.get("trust") or []
     if stated and tuple(str(name) for name in (stated if isinstance(stated, list) else [stated])) != names:
         raise BadRequest("is taken from the command line only", "trust")
-    return names
+    return names + typed_commands(parsed)
 
 
 def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str, Any]:

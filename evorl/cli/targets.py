@@ -11,11 +11,24 @@ from hydra.core.override_parser.types import Override
 
 from evorl.util.errors import BadRequest
 
+COMMAND = "mdp.command"
+
 
 def trusted(words: Sequence[Override]) -> tuple[str, ...]:
-    """Return the root modules that a command line trusts (``trust=[...]``)."""
+    """Return the root modules and commands that a command line trusts (``trust=[...]``)."""
     value = next((word.value() for word in reversed(words) if word.key_or_group == "trust"), [])
     return tuple(str(name) for name in value) if isinstance(value, list) else (str(value),)
+
+
+def typed_commands(words: Sequence[Override]) -> tuple[str, ...]:
+    """Return the commands of games that stand on a command line themselves."""
+    return tuple(str(word.value()) for word in words if word.key_or_group == COMMAND and not word.is_sweep_override())
+
+
+def said(*names: str) -> str:
+    """The word of a command line that trusts root modules and commands."""
+    quoted = [name if name.isidentifier() else '"' + name.replace('"', r"\"") + '"' for name in names]
+    return f"trust=[{','.join(quoted)}]"
 
 
 def import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:

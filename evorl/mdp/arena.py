@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import MDP, Arena, Battle, Spec, World
 from evorl.mdp.delay import Delayed
+from evorl.mdp.labels import Binding
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
@@ -71,6 +73,17 @@ class AllSides(World):
     @property
     def side_names(self) -> tuple[str, ...]:
         return self.world.side_names
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return self.world.feature_names
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return self.world.action_names
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        return self.world.bindings(side)
 
     @property
     def takes_rule_action(self) -> bool:

@@ -8,7 +8,6 @@ the loop stands still, so arrays do not change while they are read.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable
 
@@ -28,7 +27,7 @@ from evorl.mdp.core import (
     StepLimit,
     WorldError,
 )
-from evorl.mdp.decision_arrays import read_state, write_final_state, write_state
+from evorl.mdp.decision_arrays import write_final_state, write_state
 from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.mdp.forms import Mismatch
@@ -127,7 +126,11 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             "broken": broken,
             "seen": decision_arrays.save_states(self._rows, np.flatnonzero(broken)),
             "digest": np.array(
-                [self._digest(slot) if each.waits and not each.broken else 0 for slot, each in states], np.int64
+                [
+                    decision_arrays.digest(self._rows, slot) if each.waits and not each.broken else 0
+                    for slot, each in states
+                ],
+                np.int64,
             ),
             "lengths": np.array([len(log) for log in logs], np.int64),
             "actions": np.concatenate(logs),
@@ -316,13 +319,6 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     # -------------------------------------------------------------- exact resume
 
-    def _digest(self, slot: int) -> int:
-        """Return a hash of the slot's published state."""
-        digest = hashlib.blake2b(digest_size=7)
-        for value in read_state(self._rows, slot).inputs:
-            digest.update(value.tobytes())
-        return int.from_bytes(digest.digest(), "little")
-
     def _load_broken(self, state: StateDict, waits: Array) -> None:
         """Restore the published states of broken attempts, which a replay cannot repeat."""
         broken = np.flatnonzero(state["broken"])
@@ -332,7 +328,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     def _check_replay(self, slots: list[int], digests: Array) -> None:
         for slot in slots:
-            if digests[slot] and self._digest(slot) != digests[slot]:
+            if digests[slot] and decision_arrays.digest(self._rows, slot) != digests[slot]:
                 raise WorldError(
                     f"{_name(self._mdp)}, slot {slot}: replaying the episode led to another state; "
                     "only a world that is deterministic given seed and actions can be resumed"

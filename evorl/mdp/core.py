@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from numpy.typing import NDArray
 
+from evorl.mdp.labels import Labels
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -299,7 +300,7 @@ class StepsTogether:
 
 
 @dataclass(frozen=True, kw_only=True)
-class World(ABC):
+class World(Labels, ABC):
     """The config of a world. Each field is a Hydra key of the world's file in ``conf/mdp``.
 
     A vectorised world implements `arena`. A world of battles derives from `evorl.mdp.arena.BattleWorld`.
@@ -308,11 +309,15 @@ class World(ABC):
     budget: Count = 1_000_000
     """Environment steps of a run if ``budget.steps`` is not given."""
 
-    def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
+    def ready(self) -> None:
         """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""
 
     def imports(self) -> tuple[str, ...]:
         """Return the root modules that this config's values import. The run is refused unless each is trusted."""
+        return ()
+
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands that this config starts. The run is refused unless each is on its command line."""
         return ()
 
     @property
@@ -367,7 +372,7 @@ class World(ABC):
         """The gymnasium spaces of observations and actions; None for a world that is no gymnasium environment."""
         return None
 
-    def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
+    def close(self) -> None:
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 
     def evaluation_world(self) -> World:
@@ -377,8 +382,7 @@ class World(ABC):
     def capped(self, steps: int) -> World:
         """Return this world with episodes truncated after at most ``steps`` environment steps.
 
-        The copy is never closed and must hold nothing that this world does not. Raises `BadRequest` if the world has
-        no such limit.
+        It is never closed and must hold nothing that this world does not. Raises `BadRequest` without such a limit.
         """
         raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
 

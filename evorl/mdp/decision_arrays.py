@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,14 @@ class BattleForms:
 def read_state(rows: Decisions, slot: int) -> State:
     """Return the slot's current state, as views of its rows."""
     return State(tuple(row[slot] for row in rows.inputs), None if rows.legal is None else rows.legal[slot])
+
+
+def digest(rows: Decisions, slot: int) -> int:
+    """Return a hash of the slot's current observation."""
+    value = hashlib.blake2b(digest_size=7)
+    for x in read_state(rows, slot).inputs:
+        value.update(x.tobytes())
+    return int.from_bytes(value.digest(), "little")
 
 
 def save_states(rows: Decisions, slots: Array) -> StateDict:

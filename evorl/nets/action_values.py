@@ -55,12 +55,12 @@ class ActionValues(nn.Module):
         """Values [N, R, A, M] in the states of ``inputs``, each [N, ...], and no carry.
 
         With a recurrent core values [T * N, R, A, M] of inputs [T, N, ...], with carry [2, N, H] and start bool
-        [T, N], and the last carry.
+        [T, N] (or None where no episode starts), and the last carry.
         """
         lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
         x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
         if self.core is not None:
-            assert carry is not None and start is not None
+            assert carry is not None
             x, carry = self.core(x.view(*lead, -1), carry, start)
             x = x.flatten(0, 1)
         for layer in self.hidden:

@@ -120,7 +120,7 @@ class Flatten(nn.Module):
         self.width = math.prod(shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(len(x), -1).to(torch.float32)
+        return x.reshape(x.shape[0], -1).to(torch.float32)
 
 
 IMAGE_ENCODERS: dict[Encoder, type[Convolutions | ImpalaResNet]] = {

@@ -116,14 +116,15 @@ class LSTM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(4 * width))
         self.width = width
 
-    def forward(self, x: Tensor, carry: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """x [T, B, I], carry [2, B, H], start bool [T, B] -> outputs [T, B, H] and the last carry."""
+    def forward(self, x: Tensor, carry: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x [T, B, I], carry [2, B, H], start bool [T, B] (None: nowhere) -> outputs [T, B, H] and the last carry."""
         h, c = carry[0], carry[1]
         drive = x @ self.weight_x + self.bias
-        keep = (~start).to(x.dtype).unsqueeze(-1)
+        keep = None if start is None else (~start).to(x.dtype).unsqueeze(-1)
         outs = []
         for t in range(x.shape[0]):
-            h, c = h * keep[t], c * keep[t]
+            if keep is not None:
+                h, c = h * keep[t], c * keep[t]
             i, f, g, o = torch.addmm(drive[t], h, self.weight_h).chunk(4, -1)
             c = torch.sigmoid(f + 1.0) * c + torch.sigmoid(i) * torch.tanh(g)  # +1: remember at first (Jozefowicz 2015)
             h = torch.sigmoid(o) * torch.tanh(c)
@@ -203,11 +204,12 @@ class Policy(nn.Module):
         return torch.zeros(2, rows, self.net.lstm) if self.net.lstm else None
 
     def forward(self, inputs: tuple[Tensor, ...], carry: Tensor | None = None, start: Tensor | None = None) -> Output:
-        """Rows [N, ...]; with a recurrent core [T, B, ...] with carry [2, B, H] and start bool [T, B]."""
+        """Rows [N, ...]; with a recurrent core [T, B, ...] with carry [2, B, H] and start bool [T, B], or None where no
+        episode starts."""
         lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
         x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
         if self.core is not None:
-            assert carry is not None and start is not None
+            assert carry is not None
             x, carry = self.core(x.view(*lead, -1), carry, start)
             x = x.flatten(0, 1)
         for layer in self.hidden:
@@ -235,7 +237,7 @@ class Policy(nn.Module):
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Raw outputs, values and features; of one product where actor and critic share what they are computed from."""
         if self.value is None:
-            return self.policy(x), x.new_zeros(len(x), len(self.spec.rewards)), x
+            return self.policy(x), x.new_zeros(x.shape[0], len(self.spec.rewards)), x
         if x.dim() == 3:
             features = x[0]
             return self.policy(features), self.value(x[-1]), features

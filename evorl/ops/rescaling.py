@@ -1,6 +1,6 @@
 """An invertible rescaling that makes large returns small (Pohlen et al. 2018, arXiv 1805.11593, section 3.2).
 
-h(x) = sgn(x) (sqrt(|x| + 1) - 1) + eps x. Values in units of h(return) need no clipped rewards.
+``h(x) = sgn(x) (sqrt(|x| + 1) - 1) + eps x``. Values in units of h(return) need no clipped rewards.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Storage:
         return self.seen(self.frame[numbers % self.shape.rows])
 
     def seen(self, frames: Numbers) -> tuple[Array, ...]:
-        """Return the inputs, each [..., *], of the states whose newest frames have these numbers [...]."""
+        """Return the inputs, each ``[..., *]``, of the states whose newest frames have these numbers [...]."""
         stacks = self.stacks(frames) % self.shape.frames
         return tuple(
             store.take(stacks[..., -x.shape[0] :] if x.stacked else stacks[..., -1], 0)

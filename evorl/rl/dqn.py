@@ -135,11 +135,18 @@ class Learner(ReplayLearner[H]):
         epsilon = 1.0 if self.plays_uniformly else self.exploration
         return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
 
-    def decide(self, out: Output, legal: Tensor | None, noise: Tensor, extra: Exploration) -> tuple[Tensor, Tensor]:
+    @property
+    def extra_of_a_row(self) -> tuple[Tensor, ...]:
+        return self.extra[:1]
+
+    def decide(
+        self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
         """Epsilon-greedy under Gumbel noise. The action with the largest noise is uniformly distributed. The size of
         that noise is independent of the action, and decides whether the action is taken."""
-        epsilon, spread = extra
-        epsilon = epsilon ** (1 + spread * torch.linspace(0, 1, len(noise), device=noise.device))  # Horgan et al. 2018
+        epsilon, *spread = extra
+        if spread:  # Horgan et al. 2018
+            epsilon = epsilon ** (1 + spread[0] * torch.linspace(0, 1, len(noise), device=noise.device))
         q, drawn, count = out.raw, noise, torch.tensor(noise.shape[-1])
         if legal is not None:
             q, drawn, count = q.masked_fill(~legal, MASKED), noise.masked_fill(~legal, -math.inf), legal.sum(-1)
@@ -147,11 +154,12 @@ class Learner(ReplayLearner[H]):
         uniform = torch.exp(-count * torch.exp(-largest))  # the distribution function of the largest of so many
         explore = (uniform < epsilon) & (noise != 0).any(-1)  # no noise asks for the greedy policy
         action = torch.where(explore, at_random, q.argmax(-1))
-        return action[:, None], noise.new_zeros(len(noise))
+        return action[:, None], noise.new_zeros(noise.shape[0])
 
-    def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
-        q = self.mean(self.values(theta, theta[:0], inputs)).sum(1)
-        return Output(q, None, q.new_zeros(len(q), len(self.spec.rewards)), None, q[:, :0])
+    def output_of(self, found: Any) -> Output:
+        values, carry = found
+        q = self.mean(values).sum(1)
+        return Output(q, None, q.new_zeros(q.shape[0], len(self.spec.rewards)), carry, q[:, :0])
 
     # -------------------------------------------------------------- values
 

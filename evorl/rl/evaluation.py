@@ -71,7 +71,7 @@ def summary(numbers: list[float]) -> Metrics:
 
 
 def play_episodes(
-    learner: Learner, world: World, seed: int, episodes: int, max_steps: int = MAX_STEPS, *, deterministic: bool
+    learner: Acting, world: World, seed: int, episodes: int, max_steps: int = MAX_STEPS, *, deterministic: bool
 ) -> list[Episode]:
     """Play evaluation episodes 0..n-1 of ``seed``: a pure function of the weights, the world, the seed and the mode.
 

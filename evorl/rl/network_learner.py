@@ -85,6 +85,11 @@ class NetworkLearner(Generic[H]):
 
     # -------------------------------------------------------------- acting
 
+    @property
+    def extra_of_a_row(self) -> tuple[Tensor, ...]:
+        """`extra` for decisions that do not depend on the place of their row in a batch."""
+        return self.extra
+
     def carry(self, slots: int) -> Tensor | None:
         return self.policy.carry(slots)
 
@@ -142,7 +147,11 @@ class NetworkLearner(Generic[H]):
 
     def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
         """Return the outputs for inputs that are already normalised."""
-        out: Output = functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start))
+        return self.output_of(functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start)))
+
+    def output_of(self, found: Any) -> Output:
+        """The outputs in what the network's forward pass returned."""
+        out: Output = found
         return out
 
     def _statistics(self) -> tuple[Tensor, ...]:

@@ -95,7 +95,7 @@ class OffPolicy(ReplayLearner[H]):
         (random,) = extra
         explore = (random & (noise != 0).any(-1))[:, None]  # no noise asks for the deterministic policy
         action = torch.where(explore, torch.erf(noise * 0.5**0.5), self.explore(out.raw, noise))
-        return action, noise.new_zeros(len(noise))
+        return action, noise.new_zeros(noise.shape[0])
 
     @abstractmethod
     def explore(self, raw: Tensor, noise: Tensor) -> Tensor:

@@ -97,11 +97,11 @@ class Learner(dqn.Learner[R2D2]):
 
     # -------------------------------------------------------------- values
 
-    def _outputs(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
-        assert carry is not None and start is not None
-        values, carry = self.unroll(theta, theta[:0], inputs, carry, start)
-        q = self.mean(values).sum(2)
-        return Output(q, None, q.new_zeros(*q.shape[:2], len(self.spec.rewards)), carry, q[..., :0])
+    def output_of(self, found: Any) -> Output:
+        out = super().output_of(found)
+        assert out.carry is not None
+        raw, value, features = (x.unflatten(0, (-1, out.carry.shape[1])) for x in (out.raw, out.value, out.features))
+        return Output(raw, None, value, out.carry, features)
 
     def unroll(
         self, theta: Tensor, noise: Tensor, inputs: tuple[Tensor, ...], carry: Tensor, start: Tensor | None = None

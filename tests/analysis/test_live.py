@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evorl.analysis import live
+from evorl.util import loopback
 from evorl.util.errors import BadRequest
 
 
@@ -58,20 +59,20 @@ def test_answers_to_what_is_no_request_have_the_headers_too() -> None:
         ):  # fmt: skip
             answer = raw(server, request)
             assert answer.startswith(f"HTTP/1.0 {status} ") and "<p>" not in answer
-            for name, value in live.HEADERS.items():
+            for name, value in loopback.HEADERS.items():
                 assert f"{name}: {value}\r\n" in answer
 
 
 def test_idle_connections_keep_nobody_away() -> None:
     with live.serving(b"<p>") as server, ExitStack() as held:
-        for _ in range(live.MOST + 20):
+        for _ in range(loopback.MOST + 20):
             held.enter_context(socket.create_connection(("127.0.0.1", server.server_port), 10))
         assert get(server.url)[0] == 200
-        assert len(server._open) <= live.MOST
+        assert len(server._open) <= loopback.MOST
 
 
 def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live._Answer, "timeout", 0.01)
+    monkeypatch.setattr(loopback.Answer, "timeout", 0.01)
     with live.serving(b"") as server, socket.create_connection(("127.0.0.1", server.server_port), 10) as idle:
         assert idle.recv(1) == b""
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
@@ -32,6 +33,7 @@ CONF = Path(__file__).parents[2] / "conf" / "mdp"
 FILES = sorted(path.stem for path in CONF.glob("*.yaml"))
 
 NEEDED = {
+    "remote": {"command": "{python} {clients}/python/tag.py"},
     "gymnasium": {"id": "CartPole-v1"}, "openspiel": {"game": "leduc_poker"},
     "pettingzoo": {"id": "mpe2.simple_spread_v3"},
 }  # fmt: skip
@@ -52,9 +54,9 @@ def world_of(file: str) -> World:
 
 @pytest.mark.parametrize("file", [file for file in FILES if not isinstance(world_of(file), Problem)])
 def test_every_world_of_evorl_conforms(file: str) -> None:
-    world = world_of(file)
-    world.ready()
-    evorl.mdp.check(world, slots=2 * world.sides, decisions=20)
+    with closing(world_of(file)) as world:
+        world.ready()
+        evorl.mdp.check(world, slots=2 * world.sides, decisions=20)
 
 
 @pytest.mark.parametrize(

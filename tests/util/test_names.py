@@ -15,6 +15,8 @@ LATIN = b"caf\xe9"
 COMMANDS = {
     "run": ["resume=NAME"],
     "evaluate": ["run=NAME"],
+    "export": ["run=NAME", "out=policy.onnx"],
+    "play": ["run=NAME"],
     "report": ["NAME"],
     "reproduce": ["lamarckian/pong", "profile=ci", "out=NAME"],
 }

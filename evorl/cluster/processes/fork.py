@@ -1,8 +1,7 @@
-"""Fork child processes, end them with their parent, and describe how they ended."""
+"""Fork child processes, and describe how they ended."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,13 +9,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from evorl.util.parents import die_with_parent as die_with_parent
+from evorl.util.parents import with_parent as with_parent
 from evorl.util.text import say
-
-PR_SET_PDEATHSIG = 1
 
 
 def fork(work: Callable[[], None], keep: int) -> int:
@@ -87,21 +85,6 @@ def _close_files(keep: int) -> None:
     else:
         os.closerange(3, keep)
         os.closerange(keep + 1, most)
-
-
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to end this process by a signal when its parent ends for any reason.
-
-    The kernel sends it when the *thread* that forked this process ends, so that thread must live as long as the parent.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it died before the request
-        os._exit(1)
-
-
-def with_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
-    """For ``preexec_fn`` of `subprocess`: `die_with_parent` of this process."""
-    return partial(die_with_parent, os.getpid(), number)
 
 
 def name_process(name: str) -> None:

@@ -12,7 +12,16 @@ from evorl.mdp.duel.rules import DIRECTIONS, KNIGHT, SKILLS, Fight, Fighter, Vec
 
 LONGEST_S = 1.0  # unit of a cast's remaining time
 NO_ARROW = (0.0,) * 5
-SIZE = 2 + (4 + 2 + len(SKILLS)) + 1 + (2 + len(SKILLS)) + (len(SKILLS) + 4) + 1 + len(NO_ARROW) + 1
+_BODY = ("health", "energy", *(f"wait for {skill}" for skill in SKILLS))
+FEATURES = (
+    *("knight", "archer", "own x", "own y", "view x", "view y", *(f"own {part}" for part in _BODY)),
+    *("distance", *(f"other's {part}" for part in _BODY)),
+    *(*(f"other does {skill}" for skill in SKILLS), "other is free", "other's time left"),
+    *("other's heading x", "other's heading y", "line is clear"),
+    *("arrow", "arrow x", "arrow y", "arrow vx", "arrow vy", "time left"),
+)
+"""What the numbers of an observation are called."""
+SIZE = len(FEATURES)
 
 
 def heading(fight: Fight, side: int, direction: int) -> Vector:

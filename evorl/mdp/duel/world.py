@@ -18,9 +18,10 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
 from evorl.mdp.duel.drawing import draw_fight
-from evorl.mdp.duel.observation import SIZE, heading, observe
+from evorl.mdp.duel.observation import FEATURES, SIZE, heading, observe
 from evorl.mdp.duel.rule_player import Command, rule_command
-from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
+from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, STEP, WAIT, Fight, Vector
+from evorl.mdp.labels import Binding
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
 from evorl.util.types import Count
@@ -61,6 +62,25 @@ class Duel(BattleWorld):
     @property
     def seconds_per_step(self) -> float:
         return self.ground.dt
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"fight": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (SKILLS, tuple(f"{45 * k} degrees" for k in range(len(DIRECTIONS))))
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        """Arrows walk toward the opponent (up), away or around it; letters use skills in that direction."""
+        ring = ("ArrowUp", "ArrowRight", "ArrowDown", "ArrowLeft")
+        ways = ("toward the opponent", "around it", "away", "around it, the other way")
+        straight = [Binding((key,), 2 * k, way, 1) for k, (key, way) in enumerate(zip(ring, ways, strict=True))]
+        between = [Binding((ring[k], ring[(k + 1) % 4]), 2 * k + 1, "in between", 1) for k in range(4)]
+        walking = [Binding((key,), STEP, SKILLS[STEP]) for key in ring]
+        skills = [Binding((key,), skill, SKILLS[skill]) for skill, key in enumerate("xcv", STEP + 1)]
+        still = (Binding((), WAIT, SKILLS[WAIT]), Binding((), 0, ways[0], 1))
+        return (*still, *walking, *skills, *straight, *between)
 
     @property
     def side_names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ Letters in shapes: B episodes, D numbers of state, O of observation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,6 +194,19 @@ SIMULATORS = {
     ),
     "MountainCar-v0": Simulator(Discrete(3), 2, (-0.6, 0.0), (-0.4, 0.0), 200, _mountaincar, _observe_state),
     "Acrobot-v1": Simulator(Discrete(3), 6, (-0.1,) * 4, (0.1,) * 4, 500, _acrobot, _observe_acrobot, "float32"),
+}
+
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "CartPole-v1": ("position", "velocity", "pole's angle", "pole's angular velocity"),
+    "Pendulum-v1": ("cosine", "sine", "angular velocity"),
+    "MountainCar-v0": ("position", "velocity"),
+    "Acrobot-v1": ("cosine 1", "sine 1", "cosine 2", "sine 2", "angular velocity 1", "angular velocity 2"),
+}
+ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "CartPole-v1": ("left", "right"),
+    "Pendulum-v1": ("torque",),
+    "MountainCar-v0": ("left", "nothing", "right"),
+    "Acrobot-v1": ("-1 N m", "nothing", "1 N m"),
 }
 
 

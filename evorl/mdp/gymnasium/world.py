@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any, cast
 from evorl.mdp.core import Arena, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium.camera import Camera, can_render
-from evorl.mdp.gymnasium.classic_control import SIMULATORS, ClassicControlEngine
+from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, ClassicControlEngine
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
 from evorl.util.errors import BadRequest, reason
@@ -140,6 +140,14 @@ class Gymnasium(World):
         """False for a class that is not registered, which has no limit but ``time_limit``."""
         spec = environment_spec(self.id)
         return self.longest_episode is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"observation": FEATURES[self.id]} if self.id in FEATURES else {}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (ACTIONS[self.id],) if self.id in ACTIONS else ()
 
     @property
     def seconds_per_step(self) -> float | None:

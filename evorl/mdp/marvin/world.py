@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import gymnasium
@@ -13,6 +14,12 @@ from evorl.mdp.gymnasium import Gymnasium
 from evorl.util.types import Count
 
 ID = "evorl/Marvin-v0"
+LEGS = ("rear", "front")
+FEATURES = (
+    *("angle", "angular velocity", "vx", "vy"),
+    *(f"{leg} {part}" for leg in LEGS for part in ("hip", "hip speed", "knee", "knee speed", "touches")),
+    *(f"distance {number}" for number in range(10)),
+)
 LIMIT = 2000  # steps of an episode: a slow walk to the end takes about 1700
 
 if ID not in gymnasium.registry:
@@ -25,3 +32,11 @@ class Marvin(Gymnasium):
 
     id: str = ID
     budget: Count = 5_000_000
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"observation": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (tuple(f"{leg} {joint}" for leg in LEGS for joint in ("hip", "knee")),)

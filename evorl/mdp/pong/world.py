@@ -6,6 +6,7 @@ plays both sides. The same games also run as battles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
+from evorl.mdp.labels import Binding
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import VIEW, Match, Opponent
-from evorl.mdp.pong.rules import Behaviour, Games, Rules, begin, draw_serves
+from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -24,6 +26,7 @@ from evorl.util.types import Count, StateDict
 
 STEP_S = 1 / 30  # in a film; the game itself has no clock
 SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("score",), players=2)
+FEATURES = ("own y", "other y", *(f"ball {axis}, {ago} steps ago" for ago in (3, 2, 1, 0) for axis in "xy"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,17 @@ class Pong(Rules, BattleWorld):
     @property
     def spec(self) -> Spec:
         return SPEC
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"game": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (("up", "stay", "down"),)
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        return (Binding((), STAY, "stay"), Binding(("ArrowUp",), UP, "up"), Binding(("ArrowDown",), DOWN, "down"))
 
     @property
     def seconds_per_step(self) -> float:

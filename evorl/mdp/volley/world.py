@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, World
+from evorl.mdp.labels import Binding
 from evorl.mdp.team_games import Side, learner_teams
 from evorl.mdp.volley.arena import VolleyArena
 from evorl.mdp.volley.rules import DT, MOVES, Rules
@@ -16,6 +18,8 @@ from evorl.util.seed import Episodes
 from evorl.util.types import Count
 
 SPEC = Spec((Input("game", (12,)),), Discrete(len(MOVES)), ("point",), players=2)
+FEATURES = tuple(f"{whose} {number}" for whose in ("own", "ball", "other") for number in ("x", "y", "vx", "vy"))
+ACTIONS = ("stay", "forward", "forward and jump", "jump", "back and jump", "back")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,20 @@ class Volley(Rules, World):
     @property
     def sides(self) -> int:
         return 2 if self.opponent == "self" else 1
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {"game": FEATURES}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return (ACTIONS,)
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        """Arrows as on the screen: the fence is to the right of the left side."""
+        ahead, behind = ("ArrowLeft", "ArrowRight") if side else ("ArrowRight", "ArrowLeft")
+        held = ((), (ahead,), (ahead, "ArrowUp"), ("ArrowUp",), (behind, "ArrowUp"), (behind,))
+        return tuple(Binding(keys, choice, ACTIONS[choice]) for choice, keys in enumerate(held))
 
     @property
     def seconds_per_step(self) -> float:

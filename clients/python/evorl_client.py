@@ -1,0 +1,268 @@
+"""Connect a game in Python to evorl. One file without dependencies: copy it beside the game.
+
+A game offers what its sides see and do, and plays battles that evorl begins:
+
+    class Battle:
+        def __init__(self, battle): ...            # battle.seed, battle.players: the sides that evorl decides for
+        def act(self, side, action): ...           # evorl's answer to battle.ask
+        def leave(self): ...                       # optional: the battle is not needed any more
+
+    evorl_client.Client(OFFER, Battle).run()
+
+In ``__init__``, and whenever it is time, a battle calls ``battle.ask(side, inputs, ...)`` for a side that must decide,
+and ``battle.end(side, ...)`` once for each side when its episode is over. The protocol is that of docs/remote.md.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from array import array
+
+PROTOCOL = 1
+GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2
+
+
+class Closed(ConnectionError):
+    """evorl has closed the connection; the message says why if evorl did."""
+
+
+class Client:
+    """Plays battles for evorl. ``offer``: the fields of a hello; ``begin``: makes a battle of a `Battle`."""
+
+    def __init__(self, offer, begin, address=None, token=None):
+        self.offer, self._begin, self._battles = offer, begin, {}
+        rewards, results = offer.get("rewards", ["reward"]), offer.get("results", [])
+        self._rewards, self._results = len(rewards), list(results)
+        self._codes = ["f" if each.get("dtype", "float32") == "float32" else "B" for each in offer["inputs"]]
+        self._masked = offer.get("masked", False)
+        action = offer["action"]
+        self._discrete = action["kind"] == "discrete"
+        self._width = len(action["n"] if self._discrete else action["low"])
+        self._heard = self._said = 0  # messages that have come, and those that evorl knows of
+        self._clear()
+        self._buffer, self._unsent = bytearray(), bytearray()
+        self._socket = _connected(address or os.environ["EVORL_ADDRESS"])
+        token = os.environ.get("EVORL_TOKEN", "") if token is None else token
+        self._send({"type": "hello", "protocol": PROTOCOL, "token": token, **offer})
+
+    def run(self):
+        """Play until evorl closes the connection."""
+        try:
+            while True:
+                self.poll(None)
+        except Closed as closed:
+            if str(closed):
+                raise
+
+    def poll(self, timeout=0):
+        """Send what battles have asked, and pass on what has arrived within ``timeout`` seconds (None: without end).
+
+        A game with a loop of its own calls this in each round. Raises `Closed`.
+        """
+        self._flush()
+        if not select.select([self._socket], [], [], timeout)[0]:
+            return
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise Closed
+        self._buffer += data
+        at, end = 0, len(self._buffer)
+        while end - at >= 4:
+            (size,) = struct.unpack_from("<I", self._buffer, at)
+            if end - at - 4 < size:
+                break
+            self._take(unpack(bytes(self._buffer[at + 4 : at + 4 + size])))
+            at += 4 + size
+        del self._buffer[:at]
+        self._flush()
+
+    def fail(self, battle, why):
+        """Give up a battle that cannot go on."""
+        self._battles.pop(battle.number, None)
+        self._send({"type": "failed", "battle": battle.number, "why": why})
+
+    # ---------------------------------------------------------- from evorl
+
+    def _take(self, message):
+        kind = message["type"]
+        self._heard += kind in ("act", "begin", "leave")
+        if kind == "act":
+            self._act(message)
+        elif kind == "begin":
+            battle = Battle(self, message["battle"], message["seed"], message["players"])
+            self._battles[battle.number] = battle
+            battle.game = self._begin(battle)
+        elif kind == "leave":
+            self._leave(message["battle"])
+        elif kind == "refused":
+            raise Closed(message["why"])
+
+    def _act(self, message):
+        battles, sides = array("I", message["battle"]), message["side"]
+        actions, width = array("i" if self._discrete else "f", message["action"]).tolist(), self._width
+        for row, number in enumerate(battles):
+            battle = self._battles.get(number)
+            if battle is not None and battle.game is not None:
+                action = actions[row] if width == 1 and self._discrete else actions[row * width : (row + 1) * width]
+                battle.game.act(sides[row], action)
+
+    def _leave(self, number):
+        battle = self._battles.pop(number, None)
+        if battle is not None and hasattr(battle.game, "leave"):
+            battle.game.leave()
+
+    # ---------------------------------------------------------- to evorl
+
+    def _clear(self):
+        self._rows = 0
+        self._columns = {
+            name: array(code) for name, code in (("battle", "I"), ("side", "B"), ("cost", "I"), ("end", "B"))
+        }
+        self._columns |= {"reward": array("f"), "results": array("d"), "legal": bytearray()}
+        self._inputs = [array(code) for code in self._codes]
+
+    def _row(self, number, side, inputs, legal, reward, cost, end, results):
+        columns = self._columns
+        columns["battle"].append(number)
+        columns["side"].append(side)
+        columns["cost"].append(cost)
+        columns["end"].append(end)
+        columns["reward"].extend((reward,) if self._rewards == 1 and not isinstance(reward, (list, tuple)) else reward)
+        for column, values in zip(self._inputs, inputs):
+            column.frombytes(values) if isinstance(values, (bytes, memoryview)) else column.extend(values)
+        if self._masked:
+            columns["legal"] += bytes(legal)
+        if end:
+            columns["results"].extend([results[name] for name in self._results])
+        self._rows += 1
+
+    def _flush(self):
+        if self._rows or self._heard > self._said:
+            self._said = self._heard
+            columns = {name: bytes(column) for name, column in self._columns.items()}
+            self._send(
+                {"type": "ask", "heard": self._heard, **columns, "inputs": [bytes(column) for column in self._inputs]}
+            )
+            self._clear()
+
+    def _send(self, message):
+        data = pack(message)
+        try:
+            self._socket.sendall(struct.pack("<I", len(data)) + data)
+        except ConnectionError:
+            raise Closed from None
+
+
+class Battle:
+    """One episode: what a game needs to play it. ``seed`` must be the source of all its chance."""
+
+    def __init__(self, client, number, seed, players):
+        self.number, self.seed, self.players, self._client, self.game = number, seed, players, client, None
+        self._left = len(players)
+
+    def ask(self, side, inputs, legal=None, reward=0.0, cost=0):
+        """Ask evorl to decide for a side.
+
+        ``inputs``: a flat list of numbers, or bytes, for each input; ``legal``: 0 or 1 for each choice, with masks;
+        ``reward`` and ``cost``: what came of its last action, and the steps that it took.
+        """
+        self._client._row(self.number, side, inputs, legal, reward, cost, GOES_ON, None)
+
+    def end(self, side, inputs, legal=None, reward=0.0, cost=1, results=None, truncated=False):
+        """End a side's episode, in the state ``inputs``; ``results`` has a number for each name that was offered."""
+        end = TRUNCATED if truncated else TERMINATED
+        self._client._row(self.number, side, inputs, legal, reward, cost, end, results or {})
+        self._left -= 1
+        if self._left == 0:
+            self._client._battles.pop(self.number, None)
+
+    def fail(self, why):
+        """Give the battle up."""
+        self._client.fail(self, why)
+
+
+def _connected(address):
+    if address.startswith("unix:"):
+        connected = socket.socket(socket.AF_UNIX)
+        connected.connect(address[5:])
+        return connected
+    host, _, port = address.rpartition(":")
+    connected = socket.create_connection((host.strip("[]"), int(port)))
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+# ------------------------------------------------------------------ msgpack, as far as the protocol needs it
+
+
+def pack(value):
+    """Encode None, booleans, numbers, text, bytes, lists and maps."""
+    if value is None or isinstance(value, bool):
+        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
+    if isinstance(value, int):
+        return struct.pack(">Bq", 0xD3, value) if not 0 <= value < 128 else struct.pack("B", value)
+    if isinstance(value, float):
+        return struct.pack(">Bd", 0xCB, value)
+    if isinstance(value, str):
+        data = value.encode()
+        return struct.pack(">BI", 0xDB, len(data)) + data
+    if isinstance(value, (bytes, bytearray)):
+        return struct.pack(">BI", 0xC6, len(value)) + value
+    if isinstance(value, (list, tuple)):
+        return struct.pack(">BI", 0xDD, len(value)) + b"".join(map(pack, value))
+    if isinstance(value, dict):
+        pairs = b"".join(pack(key) + pack(item) for key, item in value.items())
+        return struct.pack(">BI", 0xDF, len(value)) + pairs
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+def unpack(data):
+    """Decode one value."""
+    value, end = _value(data, 0)
+    if end != len(data):
+        raise ValueError("a message with a rest")
+    return value
+
+
+_NUMBERS = {
+    0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
+    0xCA: ">f", 0xCB: ">d",
+}  # fmt: skip
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+_SIZED = {
+    0xC4: (">B", "bytes"), 0xC5: (">H", "bytes"), 0xC6: (">I", "bytes"), 0xD9: (">B", "text"), 0xDA: (">H", "text"),
+    0xDB: (">I", "text"), 0xDC: (">H", "list"), 0xDD: (">I", "list"), 0xDE: (">H", "map"), 0xDF: (">I", "map"),
+}  # fmt: skip
+
+
+def _value(data, at):
+    code, at = data[at], at + 1
+    if code < 0x80 or code >= 0xE0:
+        return code if code < 0x80 else code - 256, at
+    if code in _CONSTANTS:
+        return _CONSTANTS[code], at
+    if code in _NUMBERS:
+        form = _NUMBERS[code]
+        return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+    if code in _SIZED:
+        form, kind = _SIZED[code]
+        size, at = struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+    elif code < 0xC0:
+        kind = "map" if code < 0x90 else "list" if code < 0xA0 else "text"
+        size = code & (0x1F if kind == "text" else 0x0F)
+    else:
+        raise ValueError(f"an extension ({code:#x})")
+    if kind in ("bytes", "text"):
+        part = data[at : at + size]
+        return (part if kind == "bytes" else part.decode()), at + size
+    items = []
+    for _ in range(size * (2 if kind == "map" else 1)):
+        item, at = _value(data, at)
+        items.append(item)
+    return (dict(zip(items[::2], items[1::2])) if kind == "map" else items), at

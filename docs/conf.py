@@ -1,0 +1,85 @@
+"""The site, made of these pages by Sphinx: make site."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import evorl  # noqa: E402
+
+project, author = "evorl", "The evorl founders"
+version = release = evorl.__version__
+extensions = ["myst_nb", "sphinxcontrib.mermaid", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+html_theme = "furo"
+html_title = f"evorl {version}"
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+myst_fence_as_directive = ["mermaid"]
+nb_execution_mode = "off"  # notebooks are kept with their outputs
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+suppress_warnings = ["ref.python"]  # a name that stands in several modules
+
+API = {
+    "Python": ["evorl.api.runs", "evorl.api.policy", "evorl.api.experiments"],
+    "Worlds": ["evorl.mdp.core", "evorl.mdp.arena", "evorl.mdp.conformance", "evorl.mdp.gymnasium.world"],
+    "Learning": ["evorl.rl.core", "evorl.rl.actor", "evorl.rl.batch", "evorl.nets.policy", "evorl.training.experiment"],
+    "Replay": ["evorl.replay.storage", "evorl.replay.samplers.core"],
+    "Evolution": ["evorl.ec.core", "evorl.ec.space"],
+    "Opponents": ["evorl.opponents.core"],
+    "Clusters": ["evorl.cluster.core"],
+    "Mathematics": sorted(f"evorl.ops.{module.name}" for module in iter_modules(import_module("evorl.ops").__path__)),
+}
+"""Modules with a page each, by the part of the API index."""
+SEARCHED = {
+    "running": ["resume a run", "stop a run", "evaluate a policy", "film a policy"],
+    "opponents": ["payoff matrix", "play against past selves"],
+    "populations": ["lifetime", "objectives", "warm start"],
+    "searches": ["hyperparameter search"],
+    "worlds": ["write a world", "custom environment"],
+    "remote": ["Unity", "Godot", "JavaScript", "external environment"],
+    "samplers": ["attentive replay", "prioritized replay"],
+    "vtrace": ["vtrace", "V-trace"],
+}
+"""What readers type into the search, by the page that answers it where its words do not lead there."""
+
+
+def write_api_pages(app: Sphinx) -> None:
+    """Write a page for each module of `API`, and their index."""
+    folder = HERE / "api"
+    folder.mkdir(exist_ok=True)
+    index = ["# API", "", "The modules that code of your own imports, with their docstrings.", ""]
+    for part, modules in API.items():
+        index += [f"## {part}", "", "```{toctree}", ":maxdepth: 1", "", *modules, "```", ""]
+        for module in modules:
+            _write(folder / f"{module}.md", f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n```\n")
+    _write(folder / "index.md", "\n".join(index))
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text() != text:  # else Sphinx would read the page again
+        path.write_text(text)
+
+
+def adapt(app: Sphinx, name: str, source: list[str]) -> None:
+    """Turn links to files beside docs/ into their names, since the site has pages alone; add what is `SEARCHED`."""
+    if name in SEARCHED:
+        entries = "\n\n".join(f"```{{index}} ! single: {words}\n```" for words in SEARCHED[name])
+        title, rest = source[0].split("\n", 1)
+        source[0] = f"{title}\n\n{entries}\n{rest}"
+    if app.env.doc2path(name).suffix == ".md":
+        source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./([^)#]*)[^)]*\)", r"\1 (`\2`)", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("builder-inited", write_api_pages)
+    app.connect("source-read", adapt)

@@ -1,0 +1,204 @@
+"""The command that writes a trained policy as one file for a game, a browser or a phone.
+
+    python -m evorl.export run=RUN_DIR out=policy.onnx
+    python -m evorl.export run=RUN_DIR out=policy.onnx format=unity checkpoint=best
+    python -m evorl.export run=RUN_DIR out=policy.pt2 format=torch deterministic=false
+
+The file holds the weights, the normalisation of inputs, and a description of its inputs and outputs (docs/export.md).
+Before it is written it plays whole episodes beside the run's own policy: their numbers agree to 1e-5, or there is no
+file.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["export", *sys.argv[1:]]))
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from evorl import __version__
+from evorl.cli import config
+from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.record import latest, provenance
+from evorl.util import command, files, run_directory
+from evorl.util.errors import BadRequest
+from evorl.util.names import check_can_be_made
+from evorl.util.text import say
+from evorl.util.types import Count, Natural
+
+if TYPE_CHECKING:
+    from evorl.inference.check import Compared
+    from evorl.inference.module import PolicyModule
+    from evorl.rl.core import Episode, Learner
+    from evorl.training.experiment import Experiment
+
+USAGE = "usage: python -m evorl.export run=RUN_DIR out=policy.onnx [format=unity]   (--help tells more)"
+SUFFIXES = {"onnx": ".onnx", "unity": ".onnx", "godot": ".onnx", "torch": ".pt2"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The keys of the command line."""
+
+    run: str
+    """A run directory, or latest for the one below runs/ that began last."""
+    out: str
+    """The file to write, which must not be there: .onnx, or .pt2 with format=torch."""
+    format: Literal["onnx", "unity", "godot", "torch"] = "onnx"
+    """onnx for any runtime; unity and godot with the names that ML-Agents and Godot RL Agents load; torch.export."""
+    deterministic: bool = True
+    """The most likely action; false: an action drawn by noise, which is an input then."""
+    checkpoint: str = "latest"
+    """latest, best, or a step that the run keeps."""
+    individual: Natural | str | None = None
+    """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
+    episodes: Count = 4
+    """Episodes in which the file plays beside the policy before it is written."""
+    seed: Natural | None = None
+    """Seed of these episodes; null takes the run's own."""
+    json: bool = False
+    """Print the file's description at the end, as a line of JSON."""
+    trust: tuple[str, ...] = ()
+    """Root modules outside evorl that the run's config may import."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``evorl.export`` with these arguments and return its exit code."""
+    return config.command_line(_command, argv)
+
+
+def _command(words: Sequence[str]) -> None:
+    if not words:
+        raise BadRequest(f"no run directory given; {USAGE}")
+    export(config.parse_request(Request, words))
+
+
+def export(request: Request) -> None:
+    target = _target(request)
+    _check_installed(request)
+    run_dir = Path(latest.named(request.run, "run"))
+    experiment = config.experiment_of_run(run_dir, request.trust)
+    path, run = checkpoint_of(run_dir, request.checkpoint)
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if individual is not None and how is not None and how.learner is None:
+        raise BadRequest("a problem has no policy", "run")
+    if policy is None:
+        raise BadRequest(f"{path} holds no policy", "run")
+    import torch
+
+    from evorl.inference.file import PolicyFile, description
+    from evorl.rl.evaluation import summary
+
+    learner = learner_of(experiment, policy, torch.device("cpu"), path)
+    module = _module(request, learner)
+    made = PolicyFile(module, request.format)
+    about = {
+        "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
+        "run": run_dir.name, "step": int(run["steps"]), **({} if individual is None else {"individual": individual.id}),
+        **_origin(run_dir, experiment),
+    }  # fmt: skip
+    described = description(module, request.format, experiment.mdp.evaluation_world(), about)
+    compared, episodes = _compared(request, learner, module, made.content(described), experiment)
+    check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
+    if not compared.agrees:
+        raise RuntimeError(f"the file does not decide as the policy does, so it is not written: {check}")
+    described["check"] = {
+        "episodes": len(episodes),
+        "return_mean": summary([episode.ret for episode in episodes])["mean"],
+        **check,
+    }
+    content = made.content(described)
+    files.replace(target, content)
+    _print(target, described, len(content))
+    if request.json:
+        print(json.dumps(described))
+
+
+def _target(request: Request) -> Path:
+    """The file to write. Raises `BadRequest`."""
+    place, suffix = Path(request.out), SUFFIXES[request.format]
+    if place.suffix != suffix:
+        right = place.with_suffix(suffix) if place.name else f"policy{suffix}"
+        raise BadRequest(f"format={request.format} makes a file with the suffix {suffix}: out={right}", "out")
+    if place.exists() or place.is_symlink():
+        raise BadRequest(f"{place} is there, and nothing is ever overwritten", "out")
+    if not place.absolute().parent.is_dir():
+        raise BadRequest(f"there is no directory {place.parent}", "out")
+    check_can_be_made(place, [place.absolute().parent], "out")
+    return place
+
+
+def _check_installed(request: Request) -> None:
+    """Raise `BadRequest` where a package is missing."""
+    from importlib.util import find_spec
+
+    needed = () if request.format == "torch" else ("onnx", "onnxruntime")
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise BadRequest(f"needs {missing[0]}: {command.install('export')}", "format")
+
+
+def _module(request: Request, learner: Learner) -> PolicyModule:
+    """The policy with the inputs and outputs of the format. Raises `BadRequest` where it does not have them."""
+    from evorl.inference.godot import GodotModule
+    from evorl.inference.module import PolicyModule
+    from evorl.inference.unity import UnityModule
+    from evorl.rl.network_learner import NetworkLearner
+
+    assert isinstance(learner, NetworkLearner)
+    if request.format in ("onnx", "torch"):
+        return PolicyModule(learner, request.deterministic)
+    if not request.deterministic:
+        why = {
+            "unity": "a file for Unity has both actions, and the behaviour's Deterministic Inference chooses",
+            "godot": "the plugin of Godot takes the most likely action; format=onnx has noise as an input",
+        }[request.format]
+        raise BadRequest(why, "deterministic")
+    return UnityModule(learner) if request.format == "unity" else GodotModule(learner)
+
+
+def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:
+    """Where the policy comes from: the run's seed, world and algorithm, and the commit that trained it."""
+    whole = config.read_run_config(run_dir, "run")
+    try:
+        known = run_directory.read_json(run_dir, provenance.FILE_NAME)
+        trained = {name: known.get(name) for name in ("git", "versions")}
+    except (OSError, ValueError, AttributeError):
+        trained = {}
+    return {"seed": experiment.seed, "mdp": whole["mdp"], "rl": whole["rl"], "provenance": trained}
+
+
+def _compared(
+    request: Request, learner: Learner, module: PolicyModule, content: bytes, experiment: Experiment
+) -> tuple[Compared, list[Episode]]:
+    """Play the file beside the policy."""
+    from evorl.inference.check import Compared
+    from evorl.inference.file import program
+    from evorl.rl.network_learner import NetworkLearner
+
+    assert isinstance(learner, NetworkLearner)
+    compared = Compared(learner, module, program(content, module, request.format))
+    seed = experiment.seed if request.seed is None else request.seed
+    how_many = request.episodes, experiment.eval.max_steps
+    return compared, compared.play(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
+
+
+def _print(target: Path, described: dict[str, Any], size: int) -> None:
+    opset = f", opset {described['opset']}" if described["opset"] else ""
+    say(f"{target}: {size:,} bytes, format={described['format']}{opset}")
+    for kind in ("inputs", "outputs"):
+        for port in described[kind]:
+            shape = ", ".join(map(str, (*(() if port["role"] == "constant" else ("batch",)), *port["shape"])))
+            say(f"  {kind[:-1]:7} {port['name']:34} {port['dtype']:8} [{shape}]")
+    check = described["check"]
+    say(
+        f"beside the policy in {check['decisions']:,} decisions of {check['episodes']} episodes: "
+        f"largest difference {check['largest_difference']:.1e}"
+    )

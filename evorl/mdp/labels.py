@@ -1,0 +1,34 @@
+"""What people are told of a world: the names of its numbers, and the keys with which they play it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Binding(NamedTuple):
+    """What a person at the keyboard chooses for a component of an action."""
+
+    keys: tuple[str, ...]
+    """Keys that are held, by the names of KeyboardEvent.key in browsers; none: what is chosen without a key."""
+    choice: int
+    label: str
+    component: int = 0
+
+
+class Labels:
+    """The part of a world's config (`evorl.mdp.core.World`) that is for people alone."""
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        """What the numbers of an observation are called, by its name; none for those that have no names."""
+        return {}
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        """What the choices of each component of an action are called, or the components of a Box; empty: no names."""
+        return ()
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        """The keys with which a person plays this side; empty: digits choose."""
+        return ()

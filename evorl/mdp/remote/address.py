@@ -1,0 +1,94 @@
+"""Where a server of games listens: ``HOST:PORT`` or ``unix:PATH``."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from contextlib import suppress
+from typing import NamedTuple
+
+from evorl.util.errors import BadRequest
+
+LOOPBACK = "127.0.0.1"
+MIN_TOKEN = 16
+"""Letters of a token with which a server may be reached from other machines."""
+BACKLOG = 1024
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    path: str  # of a Unix socket; empty for TCP
+
+    @property
+    def text(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def values(self) -> dict[str, object]:
+        """What a command may name in braces, and a game finds in its environment as EVORL_..."""
+        return {"address": self.text, "host": self.host, "port": self.port}
+
+    def remove(self) -> None:
+        """Remove what a Unix socket leaves behind."""
+        if self.path:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+
+def parsed(listen: str | None) -> Address:
+    """Read ``listen``; None is a free port of this machine. Raises `BadRequest`."""
+    if listen is None:
+        return Address(LOOPBACK, 0, "")
+    if listen.startswith("unix:"):
+        path = listen.removeprefix("unix:")
+        if not 0 < len(os.fsencode(path)) <= 100:
+            raise BadRequest("the path of a Unix socket has 1 to 100 bytes", "listen")
+        return Address("", 0, path)
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise BadRequest(f"{listen} is no HOST:PORT, such as 127.0.0.1:5005, and no unix:PATH", "listen")
+    return Address(host.strip("[]"), int(port), "")
+
+
+def check(listen: str | None) -> None:
+    """Raise `BadRequest` for an address that cannot be meant, or that other machines reach without a secret."""
+    address = parsed(listen)
+    if address.path or is_loopback(address.host) or len(os.environ.get("EVORL_TOKEN", "")) >= MIN_TOKEN:
+        return
+    raise BadRequest(
+        f"{address.text} can be reached from other machines: set EVORL_TOKEN to a secret of {MIN_TOKEN} letters",
+        "listen",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listener(listen: str | None) -> tuple[Address, socket.socket]:
+    """Open a socket that listens there. Raises `BadRequest`."""
+    address = parsed(listen)
+    family = socket.AF_UNIX if address.path else socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if address.path:
+            before = os.umask(0o177)  # nobody else may connect
+            try:
+                opened.bind(address.path)
+            finally:
+                os.umask(before)
+        else:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind((address.host, address.port))
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise BadRequest(f"cannot listen at {address.text}: {error.strerror}", "listen") from None
+    opened.setblocking(False)
+    return address if address.path else address._replace(port=opened.getsockname()[1]), opened

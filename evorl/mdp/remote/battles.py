@@ -1,0 +1,252 @@
+"""The battles of an arena: where each is played, what was sent to it, and what happens when it is lost.
+
+Letters in shapes: G games, each with one battle at a time; B slots, P of each game; n rows; K action components.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.mdp.core import Array
+from evorl.mdp.remote.connection import Connection
+from evorl.mdp.remote.messages import Cut, Nonsense
+from evorl.mdp.remote.offer import Rows
+from evorl.mdp.remote.server import GameServer, Unplayable
+from evorl.mdp.remote.truth import every
+from evorl.util.seed import Episodes, seed31
+
+LOG = logging.getLogger("evorl")
+PAUSES_S = (0.0, 1.0)
+"""Seconds before a battle that failed once, twice, ... begins again. One failure more ends the run."""
+MAX_LOSSES = 20
+"""Losses of a battle, without coming further, that end the run even if it may not have caused them."""
+LOOK_S = 1.0
+"""Seconds between two looks at battles that are silent or pause."""
+
+
+@dataclass
+class Match:
+    """A game of the arena, with one battle at a time."""
+
+    index: int
+    number: int = 0
+    """Of the present episode."""
+    place: tuple[Connection, int] | None = None
+    due: float | None = 0.0
+    """When the battle begins again; None while it is played, or waits for a place."""
+    failures: int = 0
+    """Times that the present episode was lost by what it may have done itself, without coming further."""
+    losses: int = 0
+    """Times that it was lost in any way, without coming further."""
+    furthest: int = -1
+    """Decisions after which it was lost."""
+
+    def next_episode(self) -> None:
+        self.number += 1
+        self.failures, self.losses, self.furthest = 0, 0, -1
+
+
+class Battles:
+    """Receives the rows of its battles in ``inbox``, and what was lost in ``lost``, while its server is polled."""
+
+    def __init__(
+        self, server: GameServer, slots: int, sides: int, episodes: Episodes,
+        players: Callable[[int], tuple[int, ...]], deadline_s: float,
+    ) -> None:  # fmt: skip
+        self._server, self._offer, self._sides = server, server.offer, sides
+        self._episodes, self._players, self._deadline_s = episodes, players, deadline_s
+        self.inbox: list[tuple[Array, Rows]] = []
+        self.lost: list[tuple[int, str, bool]] = []
+        self.games = [Match(index) for index in range(slots // sides)]
+        self.sent = np.zeros(slots, np.int64)  # actions of the present attempt at the episode
+        self.asked = np.zeros(slots, np.bool_)  # by the game, in the present attempt
+        self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
+        self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
+        self._battle, self._side = np.zeros((2, slots), np.int64)
+        self._room = np.full(slots, -1)  # where in `_rooms` its connection is
+        self._rooms: list[Connection] = []
+        self._only = -1  # the room of all slots, if it is the same
+        self.over = np.zeros(slots, np.bool_)  # the side's episode has ended, in the present attempt
+        self._pausing = True  # some battle is due, or will be
+        self._told: dict[str, int] = {}  # losses since `tell`, by their reason
+
+    def game_of(self, slot: int) -> Match:
+        return self.games[slot // self._sides]
+
+    def slots_of(self, match: Match) -> range:
+        return range(match.index * self._sides, (match.index + 1) * self._sides)
+
+    # -------------------------------------------------------------- beginning and leaving
+
+    def begin(self, match: Match) -> None:
+        """Begin the episode of a game, at its place or as soon as it has one."""
+        match.due = None
+        if match.place is None:
+            self._server.request(self, match.index, lambda connection, place: self._start(match, connection, place))
+            return
+        try:
+            self._start(match, *match.place)
+        except (Cut, Nonsense) as error:
+            self._server.cut(match.place[0], str(error))
+
+    def _start(self, match: Match, connection: Connection, place: int) -> None:
+        seed = int(self._episodes(match.index, match.number))
+        players, slots = self._players(seed), self.slots_of(match)
+        match.place = connection, place
+        if connection not in self._rooms:
+            self._rooms.append(connection)
+        part = slice(slots.start, slots.stop)
+        self._room[part], self._side[part] = self._rooms.index(connection), players
+        self.sent[part], self.asked[part], self.over[part] = 0, False, False
+        self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
+        self._since[match.index] = time.monotonic()
+        self._battle[part] = connection.begin(place, seed31(seed), players, slots)
+        self._last[match.index] = connection.said
+
+    def leave(self, match: Match) -> None:
+        """End the battle of a game, which keeps its place."""
+        if match.place is not None:
+            try:
+                match.place[0].leave(match.place[1])
+            except Cut as error:
+                self._server.cut(match.place[0], str(error))
+
+    def close(self) -> None:
+        """Give back all places."""
+        self._server.withdraw(self)
+        for match in self.games:
+            self.leave(match)
+            if match.place is not None:
+                match.place[0].free(match.place[1])
+            match.place = None
+        self.inbox, self.lost = [], []
+
+    # -------------------------------------------------------------- playing
+
+    def act(self, slots: Array, actions: Array) -> None:
+        """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
+        self.sent[slots] += 1
+        self.asked[slots] = False
+        self._since[slots // self._sides] = time.monotonic()
+        if self._only >= 0:
+            self._act(self._only, slots, actions)
+            return
+        room = self._room[slots]
+        for number in np.unique(room).tolist():
+            self._act(number, slots[room == number], actions[room == number])
+
+    def _act(self, room: int, slots: Array, actions: Array) -> None:
+        if room < 0:
+            return
+        try:
+            self._rooms[room].act(self._battle[slots], self._side[slots], actions)
+            self._last[slots // self._sides] = self._rooms[room].said
+        except Cut as error:
+            self._server.cut(self._rooms[room], str(error))
+
+    def hear(self, slots: Array, over: Array) -> None:
+        """Note that slots have asked, or that their episodes are ``over``."""
+        self._since[slots // self._sides] = time.monotonic()
+        self.asked[slots] = ~over
+        self.over[slots] = over
+
+    def settled(self, slots: list[int]) -> list[int]:
+        """Those of these slots whose games have nothing more to say until they are answered, as far as that is known.
+
+        A side that a game shows while it still works on an answer for another one would be seen, or not yet, by chance.
+        """
+        if not self._offer.hello.repeats or self._sides == 1:
+            return slots
+        if self._only >= 0 and self._rooms[self._only].heard == self._rooms[self._only].said:
+            return slots
+        heard = [room.heard for room in self._rooms]
+        return [slot for slot in slots if heard[self._room[slot]] >= self._last[slot // self._sides]]
+
+    @property
+    def playing(self) -> bool:
+        """Whether every game has a battle, or one that waits for its first row."""
+        return all(match.place is not None and match.due is None for match in self.games)
+
+    def poll(self, began: float) -> None:
+        """Wait until something arrives, at most until the next look at battles that are silent or pause.
+
+        ``began``: when evorl began to wait. Silence counts only while it does.
+        """
+        moment = time.monotonic()
+        soonest = began + self._deadline_s
+        if self._pausing or moment >= soonest:
+            soonest = self._look_after(moment, began)
+        self._server.poll(max(min(soonest - moment, LOOK_S), 0.0))
+
+    def poll_now(self) -> None:
+        """Take what has arrived, without waiting."""
+        self._server.poll(0)
+
+    def _look_after(self, moment: float, began: float) -> float:
+        """Begin battles whose pause is over, end those that are silent; return the time of the next look."""
+        soonest, self._pausing = moment + LOOK_S, False
+        for match in self.games:
+            if match.due is not None and match.due <= moment:
+                self.begin(match)
+            elif match.due is not None:
+                soonest, self._pausing = min(soonest, match.due), True
+            elif match.place is not None and not match.place[0].waits(match.place[1]):
+                late = max(float(self._since[match.index]), began) + self._deadline_s
+                if late <= moment:
+                    self._silence(match, moment)
+                soonest = min(soonest, late)
+        return soonest
+
+    def _silence(self, match: Match, moment: float) -> None:
+        """Lose a battle that owes a row for too long; its whole connection if that is silent."""
+        assert match.place is not None
+        connection, _ = match.place
+        why = f"said nothing for {self._deadline_s:g} s"
+        if connection.spoke + self._deadline_s <= moment:
+            self._server.cut(connection, why)
+        else:
+            self.reject(match, f"{why} of this battle")
+
+    # -------------------------------------------------------------- what is lost
+
+    def reject(self, match: Match, why: str) -> None:
+        """Lose the battle of a game, whose connection stays."""
+        if match.place is not None:
+            self.leave(match)
+            self.lost.append((match.index, f"{match.place[0].name} {why}", False))
+
+    def lose(self, match: Match, why: str, gone: bool, decisions: int) -> None:
+        """Count the loss of a battle after so many decisions, and let it begin again. ``gone``: so is its connection.
+
+        A game that repeats itself goes on from there, so only losses without progress count. A battle may have broken
+        its connection if it had come as far as ever before. Raises `Unplayable`.
+        """
+        slots = self.slots_of(match)
+        if gone:
+            match.place, self._room[slots.start : slots.stop], self._only = None, -1, -1
+        repeats = self._offer.hello.repeats
+        if repeats and decisions > match.furthest >= 0:
+            match.failures = match.losses = 0
+        match.furthest = max(match.furthest, decisions)
+        own = not gone or (repeats and int(self.sent[slots].sum()) >= match.furthest)
+        match.failures, match.losses = match.failures + own, match.losses + 1
+        if match.failures > len(PAUSES_S) or match.losses == MAX_LOSSES:
+            key = int(self._episodes(match.index, match.number))
+            raise Unplayable(
+                f"the battle of slot {slots[0]} with the episode key {key} was lost {match.losses} times; at last {why}"
+            )
+        pause = PAUSES_S[max(match.failures - 1, 0)]
+        match.due, self._pausing = time.monotonic() + pause, True
+        self._told[why] = self._told.get(why, 0) + 1
+
+    def tell(self) -> None:
+        """Log what was lost since the last call, one line for each reason."""
+        for why, times in self._told.items():
+            how = "are played again up to where they were" if self._offer.hello.repeats else "begin anew"
+            LOG.warning("%s: %d of %d battles %s", why, times, len(self.games), how)
+        self._told.clear()

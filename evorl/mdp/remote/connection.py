@@ -1,0 +1,177 @@
+"""One game that has said hello: the battles that it plays, and who waits for their rows.
+
+A battle has a place of its connection. Its number tells the place and is never used again, so what a game still says of
+a battle that was left cannot be taken for the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+
+from evorl.mdp.core import Array
+from evorl.mdp.remote.link import Link
+from evorl.mdp.remote.messages import Act, Ask, Begin, Failed, Leave, Nonsense, encoded, read
+from evorl.mdp.remote.offer import Offer, Rows
+from evorl.mdp.remote.truth import every, some
+from evorl.util.text import printable
+
+
+class Receiver(Protocol):
+    """An arena whose games are battles of connections."""
+
+    inbox: list[tuple[Array, Rows]]
+    """Slots, and their rows, that have arrived."""
+
+    lost: list[tuple[int, str, bool]]
+    """Games that were lost, why, and whether their connection was lost with them."""
+
+
+class Connection:
+    def __init__(self, link: Link, offer: Offer, name: str) -> None:
+        self.link, self.offer, self.name = link, offer, name
+        self.capacity, sides = offer.hello.battles, len(offer.hello.sides)
+        self._owners: list[tuple[Receiver, int] | None] = [None] * self.capacity
+        self._places: dict[int, int] = {}  # of each owner
+        self._number = np.full(self.capacity, -1)  # of the battle at each place
+        self._begun = np.zeros(self.capacity, np.int64)  # battles so far
+        self._slots = np.full((self.capacity, sides), -1)
+        self._asked = np.zeros((self.capacity, sides), np.bool_)  # sides that wait for an answer
+        self.spoke = time.monotonic()
+        """When it last said something."""
+        self.said = self.heard = 0
+        """Messages that it was sent, and those that came before its last rows."""
+
+    # -------------------------------------------------------------- places
+
+    @property
+    def used(self) -> int:
+        return self.capacity - self._owners.count(None)
+
+    def take(self, owner: Receiver, game: int) -> int:
+        """Give a free place to a game of an arena."""
+        place = self._owners.index(None)
+        self._owners[place] = owner, game
+        self._places[id(owner)] = self._places.get(id(owner), 0) + 1
+        return place
+
+    def free(self, place: int) -> None:
+        """Take back a place whose battle was left."""
+        owner = self._owners[place]
+        self._owners[place] = None
+        if owner is not None:
+            self._places[id(owner[0])] -= 1
+            if not self._places[id(owner[0])]:
+                del self._places[id(owner[0])]
+
+    def owned(self) -> list[tuple[Receiver, int]]:
+        return [owner for owner in self._owners if owner is not None]
+
+    # -------------------------------------------------------------- to the game
+
+    def begin(self, place: int, seed: int, players: tuple[int, ...], slots: range) -> int:
+        """Begin a battle at a place, in which these slots decide for ``players``; return its number."""
+        number = int(self._begun[place]) * self.capacity + place
+        if number >= 1 << 32:
+            raise Nonsense("has played as many battles as there are numbers")
+        self._number[place], self._slots[place] = number, -1
+        self._slots[place, list(players)] = slots
+        self._asked[place] = False
+        self._begun[place] += 1
+        self._send(Begin(number, seed, players))
+        return number
+
+    def leave(self, place: int) -> None:
+        """End the battle at a place, if there is one."""
+        number = int(self._number[place])
+        if number >= 0:
+            self._number[place] = -1
+            self._asked[place] = False
+            self._send(Leave(number))
+
+    def act(self, battles: Array, sides: Array, actions: Array) -> None:
+        """Answer sides [n] of battles [n] with actions [n, K]."""
+        self._asked[battles % self.capacity, sides] = False
+        sent = np.ascontiguousarray(actions, self.offer.sent_dtype)
+        self._send(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes()))
+
+    def _send(self, message: Begin | Act | Leave) -> None:
+        self.said += 1
+        self.link.send(encoded(message))
+
+    def waits(self, place: int) -> bool:
+        """Whether the game waits for evorl at a place."""
+        return bool(self._asked[place].any())
+
+    # -------------------------------------------------------------- from the game
+
+    def receive(self) -> None:
+        """Pass on what has arrived. Raises `Cut`, `Nonsense`."""
+        asks = list[Ask]()
+        self.spoke = time.monotonic()
+        for frame in self.link.receive():
+            message = read(frame)
+            if isinstance(message, Failed):
+                self._lose(
+                    message.battle % self.capacity, message.battle, f"the game gave up: {printable(message.why)}"
+                )
+            elif not self.heard <= message.heard <= self.said:
+                raise Nonsense(f"has heard {message.heard} messages, of {self.said} that it was sent")
+            else:
+                self.heard = message.heard
+                asks.append(message)
+        if asks and len((rows := self.offer.rows(asks)).side):
+            self._deliver(rows)
+
+    def _deliver(self, rows: Rows) -> None:
+        number = rows.battle.astype(np.int64)
+        place = number % self.capacity
+        if not every(current := self._number[place] == number):
+            if some(number // self.capacity >= self._begun[place]):
+                raise Nonsense("spoke of a battle that was not begun")
+            rows, number, place = rows.take(current), number[current], place[current]  # the others were left
+            if not len(place):
+                return
+        try:
+            slots = self._slots[place, rows.side]
+        except IndexError:
+            raise Nonsense(f"spoke for side {rows.side.max()}; it has {self._asked.shape[1]}") from None
+        if some(slots < 0):
+            raise Nonsense(
+                f"spoke for side {rows.side[slots < 0][0]} of a battle, which has ended or is its own to decide"
+            )
+        before = np.count_nonzero(self._asked)
+        self._asked[place, rows.side] = True
+        if np.count_nonzero(self._asked) != before + len(place):
+            raise Nonsense("asked for a side that waits for an answer already")
+        if some(over := rows.end != Ask.GOES_ON):
+            self._asked[place[over], rows.side[over]] = False
+            self._slots[place[over], rows.side[over]] = -1
+        if faults := self.offer.faults(rows):
+            for row, why in faults:
+                self._lose(int(place[row]), int(number[row]), why)
+            good = self._number[place] == number
+            rows, place, slots = rows.take(good), place[good], slots[good]
+        if len(place):
+            self._pass_on(place, slots, rows)
+
+    def _pass_on(self, place: Array, slots: Array, rows: Rows) -> None:
+        """Give each owner its rows."""
+        if len(self._places) == 1:
+            owner = self._owners[int(place[0])]
+            assert owner is not None
+            owner[0].inbox.append((slots, rows))
+            return
+        whose = np.array([0 if owner is None else id(owner[0]) for owner in self._owners])
+        for receiver in {id(receiver): receiver for receiver, _ in self.owned()}.values():
+            if some(mine := whose[place] == id(receiver)):
+                receiver.inbox.append((slots[mine], rows.take(mine)))
+
+    def _lose(self, place: int, number: int, why: str) -> None:
+        """Tell the owner of a battle that it is lost; the connection stays."""
+        owner = self._owners[place]
+        if owner is not None and self._number[place] == number:
+            self.leave(place)
+            owner[0].lost.append((owner[1], why, False))

@@ -1,0 +1,198 @@
+"""The agents of games with Godot RL Agents as slots that step together.
+
+A game has no seeds for single episodes and begins them by itself, so an episode cannot be repeated. Its one flag for
+ends counts as a termination. A saved arena goes on with new episodes: the first decision after it counts as failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+
+from evorl.mdp import decision_arrays
+from evorl.mdp.core import Array, Decisions, StepsTogether
+from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.remote.godot_rl.game import Game
+from evorl.mdp.remote.messages import Cut, Nonsense
+from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable
+from evorl.mdp.remote.shared import Shared
+from evorl.util.errors import BadRequest
+from evorl.util.types import StateDict
+
+LOG = logging.getLogger("evorl")
+MAX_FAILURES = 3
+"""Failures of one game after another, without a step, that end the run."""
+
+
+class Games:
+    """The games of one process of evorl. They are kept after an arena has ended, for the next one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._started = settings, 0
+        self._idle: list[Game] = []
+        self.form = self.take_back(self.take()).form
+
+    def take(self) -> Game:
+        """Return a game that nobody uses. Raises `Unplayable`."""
+        if self._idle:
+            return self._idle.pop()
+        if self._started == MAX_PROCESSES:
+            raise Unplayable(f"{MAX_PROCESSES} games have been started, which is too many")
+        self._started += 1
+        return Game(self._settings, self._started)
+
+    def take_back(self, game: Game) -> Game:
+        self._idle.append(game)
+        return game
+
+    def replace(self, game: Game) -> Game:
+        """Return a new game in place of one that has failed. Raises `Unplayable`."""
+        game.close()
+        self._started -= 1
+        return self.take()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class GodotRLArena(StepsTogether):
+    """Slot s is agent s mod n of game s div n. Agents of the last game that are no slot do nothing.
+
+    Results of an episode are its return, as ``fitness``, and its length.
+    """
+
+    sides = 1
+
+    def __init__(self, games: Games, slots: int, deadline_s: float, ended: Callable[[], None] = lambda: None) -> None:
+        """``ended`` is called when the arena is closed."""
+        if slots < 1:
+            raise BadRequest(f"{slots} slots are none", "rl.slots")
+        self.spec, self.slots = games.form.spec, slots
+        self._on_close = ended
+        self._games, self._agents, self._deadline_s = games, games.form.agents, deadline_s
+        self._playing = [games.take() for _ in range(-(-slots // self._agents))]
+        self._failures = [0] * len(self._playing)
+        self._rows = decision_arrays.empty_decisions(self.spec, slots)
+        self._rows.slots = np.arange(slots)
+        self._returns, self._lengths = np.zeros(slots), np.zeros(slots, np.int64)
+        self._sent = self._restored = False
+        for number in range(len(self._playing)):
+            self._begin(number)
+
+    def recv(self) -> Decisions:
+        """Return all slots, after the step of every game."""
+        if self._sent:
+            self._sent = False
+            for number in range(len(self._playing)):
+                self._step(number)
+        return self._rows
+
+    def send(self, slots: Array, actions: Array) -> None:
+        """Raises ValueError unless ``slots`` is all slots."""
+        if len(slots) != self.slots:
+            raise ValueError(f"the games step all {self.slots} slots together, got actions for {len(slots)}")
+        rows = self._rows
+        rows.reward[:] = 0
+        rows.terminated[:], rows.results, rows.failed, rows.cost = False, [], [], self.slots
+        self._sent = True
+        if self._restored:  # these states are of episodes that have gone
+            return
+        dtype, width = action_format(self.spec.action)
+        whole = np.zeros((len(self._playing) * self._agents, width), dtype)
+        whole[slots] = actions
+        for number, part in enumerate(np.split(whole, len(self._playing))):
+            with suppress(Cut):  # its outcome will tell
+                self._playing[number].act(part)
+
+    def _part(self, number: int) -> slice:
+        """The slots of a game."""
+        return slice(number * self._agents, min((number + 1) * self._agents, self.slots))
+
+    def _step(self, number: int) -> None:
+        """Take the outcome of a game's step, or begin anew if it failed."""
+        part, rows = self._part(number), self._rows
+        many = part.stop - part.start
+        if self._restored:
+            self._restored = number < len(self._playing) - 1
+            self._begin(number)
+            self._forget(part)
+            return
+        try:
+            inputs, reward, done = self._playing[number].outcome(self._deadline_s)
+        except (Cut, Nonsense) as error:
+            self._replace(number, error)
+            self._forget(part)
+            return
+        self._failures[number] = 0
+        self._write(part, inputs)
+        rows.reward[part, 0], rows.terminated[part] = reward[:many], done[:many]
+        self._returns[part] += reward[:many]
+        self._lengths[part] += 1
+        for slot in (part.start + np.flatnonzero(done[:many])).tolist():
+            total = float(self._returns[slot])
+            rows.results.append((slot, {"fitness": total, "return": total, "length": float(self._lengths[slot])}))
+            self._returns[slot], self._lengths[slot] = 0, 0
+
+    def _forget(self, part: slice) -> None:
+        """The last decisions of these slots have failed, and their episodes begin anew."""
+        slots = list(range(part.start, part.stop))
+        self._rows.failed += slots
+        self._rows.cost -= len(slots)
+        self._returns[part], self._lengths[part] = 0, 0
+
+    def _begin(self, number: int) -> None:
+        """Let the agents of a game begin. Raises `Unplayable` if that fails too often."""
+        while True:
+            try:
+                self._write(self._part(number), self._playing[number].reset(self._deadline_s))
+                return
+            except (Cut, Nonsense) as error:
+                self._count(number, error)
+
+    def _replace(self, number: int, error: Exception) -> None:
+        self._count(number, error)
+        self._begin(number)
+
+    def _count(self, number: int, error: Exception) -> None:
+        """Count a failure of a game and start another in its place. Raises `Unplayable`."""
+        game = self._playing[number]
+        why = f"{game.name} {game.why(error)}"
+        self._failures[number] += 1
+        if self._failures[number] == MAX_FAILURES:
+            raise Unplayable(f"a game failed {MAX_FAILURES} times without a step; at last {why}")
+        LOG.warning("%s: its %d agents begin anew in another", why, self._agents)
+        self._playing[number] = self._games.replace(game)
+
+    def _write(self, part: slice, inputs: tuple[Array, ...]) -> None:
+        for shown, x in zip(self._rows.inputs, inputs, strict=True):
+            shown[part] = x[: part.stop - part.start]
+
+    def render(self, slot: int = 0) -> Array | None:
+        """Games of other programs draw for themselves."""
+        return None
+
+    def state_dict(self) -> StateDict:
+        return {"seen": decision_arrays.save_states(self._rows, np.arange(self.slots))}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Raises ValueError for another number of slots."""
+        rows, slots = self._rows, len(state["seen"]["0"])
+        if slots != self.slots:
+            raise ValueError(f"the state is of {slots} slots, the arena has {self.slots}")
+        decision_arrays.restore_states(rows, np.arange(self.slots), state["seen"])
+        rows.reward[:] = 0
+        rows.terminated[:], rows.results, rows.failed, rows.cost = False, [], [], 0
+        self._sent, self._restored = False, True
+
+    def close(self) -> None:
+        if self._playing:
+            while self._playing:
+                self._games.take_back(self._playing.pop())
+            self._on_close()
+
+
+GAMES = Shared(Games)

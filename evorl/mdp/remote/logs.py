@@ -1,0 +1,42 @@
+"""The actions of episodes in slots that decide at their own times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evorl.mdp.core import Action, Array
+from evorl.mdp.decision_arrays import action_format
+
+FIRST_ROWS = 64
+
+
+class Logs:
+    """Actions [T, B, K] of B slots; slot s has taken ``length[s]`` in its episode."""
+
+    def __init__(self, action: Action, slots: int) -> None:
+        self._dtype, self._width = action_format(action)
+        self._rows = np.zeros((FIRST_ROWS, slots, self._width), self._dtype)
+        self.length = np.zeros(slots, np.int64)
+
+    def append(self, slots: Array, actions: Array) -> None:
+        at = self.length[slots]
+        if at.max() >= len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[at, slots] = actions
+        self.length[slots] = at + 1
+
+    def at(self, slots: Array, numbers: Array) -> Array:
+        """The actions [n, K] of these numbers."""
+        return self._rows[numbers, slots]
+
+    def state(self) -> tuple[Array, Array]:
+        """Lengths [B], and all actions side by side."""
+        parts = [self._rows[:length, slot] for slot, length in enumerate(self.length.tolist())]
+        return self.length.copy(), np.concatenate(parts)
+
+    def load(self, lengths: Array, actions: Array) -> None:
+        self.length = np.array(lengths, np.int64)
+        while len(self._rows) < self.length.max():
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        for slot, part in enumerate(np.split(np.asarray(actions), np.cumsum(self.length)[:-1])):
+            self._rows[: len(part), slot] = part

@@ -1,0 +1,102 @@
+"""A process of a game that evorl starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from evorl.util.errors import BadRequest
+from evorl.util.parents import with_parent
+from evorl.util.text import printable
+
+CLIENTS = next(p for p in (Path(__file__).parents[2] / "clients", Path(__file__).parents[3] / "clients") if p.exists())
+"""The clients in other languages, and their examples: within the package in a wheel, beside it in a checkout."""
+FIXED = {"python": sys.executable, "clients": CLIENTS}
+"""What any command may name in braces."""
+KEPT = 4096
+"""Bytes of a game's output that are kept."""
+
+
+class GameProcess:
+    """Started at once; it ends with evorl. What it prints is kept for messages."""
+
+    def __init__(self, command: str, values: Mapping[str, object], token: str, number: int) -> None:
+        self.token, self.number, self.began = token, number, time.monotonic()
+        self.greeted = False  # it has connected
+        self._output = bytearray()
+        words = [filled(word, {**FIXED, **values}) for word in shlex.split(command)]
+        environment = {f"EVORL_{name.upper()}": str(value) for name, value in values.items()}
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, "EVORL_TOKEN": token}, start_new_session=True, preexec_fn=with_parent(),
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.pipe = self._process.stdout.fileno()
+        os.set_blocking(self.pipe, False)
+
+    @property
+    def name(self) -> str:
+        return f"game {self.number} (process {self._process.pid})"
+
+    def drain(self) -> bool:
+        """Read what it has printed; return False once there will be no more."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.pipe, KEPT):
+                self._output += data
+                del self._output[:-KEPT]
+            return False
+        return True
+
+    def end(self, wait: float = 0.0) -> str | None:
+        """Say how it ended, in one line; None if it still runs after ``wait`` seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait)
+        status = self._process.returncode
+        if status is None:
+            return None
+        how = f"ended with exit code {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
+        with suppress(OSError, ValueError):
+            self.drain()
+        words = self._output.decode(errors="replace").strip().splitlines()
+        return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it, after `end`."""
+        return (self._process.returncode or 0) < 0
+
+    def close(self) -> None:
+        assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it has started itself
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def filled(word: str, values: Mapping[str, object]) -> str:
+    """A word of a command with ``{port}`` and the like filled in."""
+    for name, value in values.items():
+        word = word.replace("{" + name + "}", str(value))
+    return word
+
+
+def check_command(command: str) -> None:
+    """Raise `BadRequest` for a command that cannot be started here."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadRequest(f"{command!r} is no command: {error}", "command") from None
+    if not words:
+        raise BadRequest("is empty; null waits for games that are started otherwise", "command")
+    if shutil.which(program := filled(words[0], FIXED)) is None:
+        raise BadRequest(f"there is no program {program} here", "command")

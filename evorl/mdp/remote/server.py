@@ -1,0 +1,323 @@
+"""Where games connect: it listens, lets in whoever has the token, starts processes, and gives out places of battles.
+
+It is shared by all arenas of a process whose worlds have the same `Settings`, so an evaluation plays in the processes
+that training has started. It does nothing unless an arena or `offer` lets it (`poll`): there is no thread.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from evorl.mdp.core import WorldError
+from evorl.mdp.remote.address import listener
+from evorl.mdp.remote.connection import Connection, Receiver
+from evorl.mdp.remote.link import Link
+from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Welcome, encoded, read_hello
+from evorl.mdp.remote.offer import Offer
+from evorl.mdp.remote.process import GameProcess
+from evorl.mdp.remote.shared import Shared
+from evorl.util.errors import Failure
+from evorl.util.seed import key, seed31
+
+LOG = logging.getLogger("evorl")
+HELLO_S = 10.0
+"""Seconds in which whoever connects must have said hello."""
+MAX_STRANGERS = 64
+"""Connections that have not said hello; more push out the oldest."""
+MAX_PROCESSES = 256
+TOLD = 20
+"""Refused connections that are told of; of the others every thousandth is."""
+PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+"""Seconds before the start after one that failed, after two, ...; one failure more ends the run."""
+GRACE_S = 0.1
+"""Seconds in which a process that has closed its connection may end, so that its exit code can be told."""
+PASS_S = 0.2
+"""Seconds that a `poll` may take while something has to be looked after."""
+
+
+class Unplayable(WorldError, Failure):
+    """There is no game to play with. The message is one line."""
+
+
+class Settings(NamedTuple):
+    command: str | None
+    processes: int
+    listen: str | None
+    start_s: float
+
+
+class _Stranger(NamedTuple):
+    link: Link
+    since: float
+
+
+class GameServer:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.address, self._socket = listener(settings.listen)
+        self._token = os.environ.get("EVORL_TOKEN") or secrets.token_hex(16)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ, self._accept)
+        self._strangers: deque[_Stranger] = deque()
+        self._connections: dict[Connection, GameProcess | None] = {}
+        self._writing: set[Connection] = set()  # for which something waits
+        self._processes: list[GameProcess] = []
+        self._queue: deque[tuple[Receiver, int, Callable[[Connection, int], None]]] = deque()
+        self._offer: Offer | None = None
+        self._started = self._failed = self._refused = 0
+        self._pause_until = 0.0
+        self._waits_since: float | None = None
+        if settings.command is None:
+            LOG.info("waiting for games at %s; their token is %s", self.address.text, self._token)
+
+    # -------------------------------------------------------------- for arenas
+
+    @property
+    def offer(self) -> Offer:
+        """What the games offer; waits for the first. Raises `Unplayable`."""
+        while self._offer is None:
+            if self.settings.command is not None and not self._processes and time.monotonic() >= self._pause_until:
+                self._start()
+            self.poll(PASS_S)
+            self._check_patience(wanted=self._offer is None)
+        return self._offer
+
+    def request(self, owner: Receiver, game: int, give: Callable[[Connection, int], None]) -> None:
+        """Ask for a place for a game of an arena; ``give`` gets it within a later `poll`."""
+        self._queue.append((owner, game, give))
+
+    def withdraw(self, owner: Receiver) -> None:
+        """Forget an arena's requests."""
+        self._queue = deque(request for request in self._queue if request[0] is not owner)
+
+    def poll(self, timeout: float) -> None:
+        """Wait until something happens, for ``timeout`` seconds at most. Raises `Unplayable`."""
+        busy = bool(self._queue or self._strangers or self._starting)
+        for connection in self._connections:
+            if connection.link.unsent or connection in self._writing:
+                self._watch(connection)
+        for ready, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
+            if ready.fileobj in self._selector.get_map():  # unless an earlier call has closed it
+                ready.data()
+        if busy or self._queue:
+            self._look_after()
+
+    def cut(self, connection: Connection, why: str, broke: bool = False) -> None:
+        """Give up a connection: its battles are lost, and its process is replaced when somebody asks for a place.
+
+        ``broke``: the other end has broken it, so how its process ended says more.
+        """
+        if connection not in self._connections:
+            return
+        process = self._connections.pop(connection)
+        self._writing.discard(connection)
+        with suppress(Cut):
+            connection.link.send(encoded(Refused(why)))
+        self._selector.unregister(connection.link.socket)
+        connection.link.close()
+        if process is not None:
+            why = (process.end(GRACE_S) if broke else None) or why
+            self._drop(process)
+        for owner, game in connection.owned():
+            owner.lost.append((game, f"{connection.name} {why}", True))
+
+    def close(self) -> None:
+        """End all processes and connections."""
+        for connection in self._connections:
+            connection.link.close()
+        for stranger in self._strangers:
+            stranger.link.close()
+        for process in [*self._processes]:
+            self._drop(process)
+        self._selector.close()
+        self._socket.close()
+        self.address.remove()
+
+    # -------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            connected, _ = self._socket.accept()
+            stranger = _Stranger(Link(connected), time.monotonic())
+            self._strangers.append(stranger)
+            self._selector.register(connected, selectors.EVENT_READ, lambda: self._greet(stranger))
+            if len(self._strangers) > MAX_STRANGERS:
+                self._refuse(self._strangers[0], "there are too many connections")
+            if stranger in self._strangers:
+                self._greet(stranger)
+
+    def _greet(self, stranger: _Stranger) -> None:
+        """Read a hello if it has arrived, and let its sender in."""
+        link = stranger.link
+        try:
+            frames = link.receive()
+            if not frames:
+                return
+            if len(frames) > 1:
+                raise Nonsense("spoke before it was welcome")
+            hello = read_hello(frames[0])
+            process = self._holder(hello.token)
+            offer = Offer(hello)
+            if self._offer is not None and not alike(offer, self._offer):
+                raise Nonsense(f"offers {hello.game} in another form than the game before")
+        except (Cut, Nonsense) as error:
+            self._refuse(stranger, str(error))
+            return
+        self._strangers.remove(stranger)
+        self._selector.unregister(link.socket)
+        name = f"game {len(self._connections) + 1}" if process is None else process.name
+        connection = Connection(link, offer, name)
+        self._connections[connection] = process
+        self._selector.register(link.socket, selectors.EVENT_READ, lambda: self._serve(connection))
+        self._offer, self._failed = self._offer or offer, 0
+        if process is not None:
+            process.greeted = True
+        link.trust()
+        try:
+            link.send(encoded(Welcome()))
+        except Cut as error:
+            self.cut(connection, str(error))
+
+    def _holder(self, token: str) -> GameProcess | None:
+        """The process whose token it is; None for the token of all others. Raises `Nonsense` for any other."""
+        for process in self._processes:
+            if not process.greeted and hmac.compare_digest(process.token.encode(), token.encode()):
+                return process
+        if self.settings.command is None and hmac.compare_digest(self._token.encode(), token.encode()):
+            return None
+        raise Nonsense("has not the token of these games")
+
+    def _refuse(self, stranger: _Stranger, why: str) -> None:
+        self._refused += 1
+        if self._refused <= TOLD or self._refused % 1000 == 0:
+            LOG.warning("refused connection %d to %s: it %s", self._refused, self.address.text, why)
+        with suppress(Cut):
+            stranger.link.send(encoded(Refused(why)))
+        self._strangers.remove(stranger)
+        self._selector.unregister(stranger.link.socket)
+        stranger.link.close()
+
+    def _watch(self, connection: Connection) -> None:
+        """Wake up when a connection takes what waits for it, as long as something does."""
+        unsent = connection.link.unsent
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
+        self._selector.modify(connection.link.socket, events, lambda: self._serve(connection))
+        (self._writing.add if unsent else self._writing.discard)(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.link.flush()
+            connection.receive()
+        except (Cut, Nonsense) as error:
+            self.cut(connection, str(error), broke=isinstance(error, Cut))
+
+    # -------------------------------------------------------------- processes
+
+    @property
+    def _starting(self) -> list[GameProcess]:
+        return [process for process in self._processes if not process.greeted]
+
+    def _start(self) -> None:
+        assert self.settings.command is not None
+        self._started += 1
+        seed = seed31(key("game", self._started))
+        values = {**self.address.values(), "seed": seed}
+        process = GameProcess(self.settings.command, values, secrets.token_hex(16), self._started)
+        self._processes.append(process)
+        self._selector.register(process.pipe, selectors.EVENT_READ, lambda: self._hear(process))
+
+    def _hear(self, process: GameProcess) -> None:
+        if not process.drain():
+            self._selector.unregister(process.pipe)
+
+    def _drop(self, process: GameProcess) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(process.pipe)
+        self._processes.remove(process)
+        process.close()
+
+    def _look_after(self) -> None:
+        """Refuse strangers that are silent, notice failed starts, and give out places."""
+        moment = time.monotonic()
+        while self._strangers and moment - self._strangers[0].since > HELLO_S:
+            self._refuse(self._strangers[0], f"said nothing for {HELLO_S:g} s")
+        for process in self._starting:
+            why = process.end()
+            if why is None and moment - process.began > self.settings.start_s:
+                why = f"has not connected in {self.settings.start_s:g} s"
+            if why is not None:
+                killed = process.was_killed
+                self._drop(process)
+                self._count_failed_start(f"{process.name} {why}", moment, killed)
+        self._give_places(moment)
+
+    def _count_failed_start(self, why: str, moment: float, killed: bool) -> None:
+        """Start it again later. Raises `Unplayable` after too many, and for the first if it was not killed."""
+        self._failed += 1
+        if (self._offer is None and not killed) or self._failed >= len(PAUSES_S):
+            raise Unplayable(why)
+        LOG.warning("%s; starting it again", why)
+        self._pause_until = moment + PAUSES_S[self._failed]
+
+    def _give_places(self, moment: float) -> None:
+        if not self._queue or moment < self._pause_until:
+            return
+        if self.settings.command is not None:
+            while len(self._processes) < self.settings.processes:
+                self._start()
+        if self._starting:  # battles are spread over all processes
+            return
+        while self._queue and (rooms := [room for room in self._connections if room.used < room.capacity]):
+            room = min(rooms, key=lambda room: room.used)
+            owner, game, give = self._queue.popleft()
+            place = room.take(owner, game)
+            try:
+                give(room, place)
+            except (Cut, Nonsense) as error:
+                self.cut(room, str(error))
+        if self._queue and self.settings.command is not None:
+            self._start_more()
+        else:
+            self._check_patience(wanted=bool(self._queue))
+
+    def _start_more(self) -> None:
+        """Start processes for battles that those which run cannot play."""
+        each = self.offer.hello.battles
+        for _ in range(-(-len(self._queue) // each)):
+            if len(self._processes) == MAX_PROCESSES:
+                raise Unplayable(f"{MAX_PROCESSES} processes, which play {each} battles each, are not enough")
+            self._start()
+
+    def _check_patience(self, wanted: bool) -> None:
+        """Wait for games that somebody else starts, but not forever."""
+        moment = time.monotonic()
+        if not wanted or self.settings.command is not None:
+            self._waits_since = None
+            return
+        self._waits_since = self._waits_since or moment
+        if moment - self._waits_since > self.settings.start_s:
+            have = sum(connection.capacity for connection in self._connections)
+            need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
+            raise Unplayable(
+                f"no game has connected to {self.address.text} in {self.settings.start_s:g} s"
+                + (f": {need}" if have else "")
+            )
+
+
+def alike(first: Offer, second: Offer) -> bool:
+    """Whether battles of two games can be played in one arena."""
+    a, b = first.hello, second.hello
+    traits = (a.repeats, a.rule, a.results, a.sides)
+    return first.spec == second.spec and traits == (b.repeats, b.rule, b.results, b.sides)
+
+
+SERVERS = Shared(GameServer)

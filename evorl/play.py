@@ -1,0 +1,138 @@
+"""The command with which a person plays against a policy, in a page of the browser.
+
+    python -m evorl.play run=RUN_DIR
+    python -m evorl.play run=RUN_DIR side=1 speed=0.5 film=true
+
+It prints an address on this machine, which holds a token. The page shows the keys and what they do, and has a choice of
+side, opponent and speed. The game waits while nobody looks. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["play", *sys.argv[1:]]))
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Literal
+
+from evorl.cli import config
+from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.record import latest
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest
+from evorl.util.text import say
+from evorl.util.types import Natural, Positive
+
+if TYPE_CHECKING:
+    from evorl.human.game import Film
+    from evorl.mdp.core import Array, World
+
+USAGE = "usage: python -m evorl.play run=RUN_DIR [side=1] [checkpoint=best]   (--help tells more)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The keys of the command line."""
+
+    run: str
+    """A run directory, or latest for the one below runs/ that began last."""
+    checkpoint: str = "latest"
+    """latest, best, or a step that the run keeps."""
+    individual: Natural | str | None = None
+    """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
+    side: Natural = 0
+    """The person's side at first; the page changes it."""
+    opponent: Literal["policy", "rule"] = "policy"
+    """Who plays the other sides at first: the policy, or the world's rule player."""
+    speed: Positive = 1.0
+    """Of the game at first: 0.5 is half its own."""
+    seed: Natural = 0
+    """Of the games."""
+    film: bool = False
+    """A film of each game, into the run directory."""
+    trust: tuple[str, ...] = ()
+    """Root modules outside evorl that the run's config may import."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``evorl.play`` with these arguments and return its exit code."""
+    return config.command_line(_command, argv)
+
+
+def _command(words: Sequence[str]) -> None:
+    if not words:
+        raise BadRequest(f"no run directory given; {USAGE}")
+    play(config.parse_request(Request, words))
+
+
+def play(request: Request) -> None:
+    """Serve the page until Ctrl-C."""
+    run_dir = Path(latest.named(request.run, "run"))
+    experiment = config.experiment_of_run(run_dir, request.trust)
+    if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
+        raise BadRequest(f"{run_dir} cannot be written, where films go", "film")
+    path, run = checkpoint_of(run_dir, request.checkpoint)
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if policy is None or (individual is not None and how is not None and how.learner is None):
+        raise BadRequest(f"{path} holds no policy", "run")
+    world = experiment.mdp
+    with_sides(world)
+    import torch
+
+    from evorl.human.game import Games, check_draws
+    from evorl.human.page import GameServer
+    from evorl.util.loopback import running
+
+    check_draws(world)
+    learner = learner_of(experiment, policy, torch.device("cpu"), path)
+    film = film_writer(run_dir, int(run["steps"]), world) if request.film else None
+    games = Games(world, learner, request.seed, film)
+    games.choose(side=request.side, opponent=request.opponent, speed=request.speed)
+    failed: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            games.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = Thread(target=in_thread, daemon=True)
+    with running(GameServer(games, f"{run_dir.name}, step {int(run['steps']):,}")) as server:
+        say(f"play at {server.url} (Ctrl-C ends it)")
+        thread.start()
+        try:
+            thread.join()
+        finally:
+            games.stopped.set()
+    if failed:
+        raise failed[0]
+
+
+def with_sides(world: World) -> None:
+    """Raise `BadRequest` for a world in which nobody can take a side."""
+    try:
+        world.all_sides()
+    except BadRequest as error:
+        raise error.under("run") from None
+
+
+def film_writer(run_dir: Path, step: int, world: World) -> Film:
+    """What writes the film of a game: ``videos/person-STEP-GAME``."""
+    from evorl.human.game import STEP_S
+    from evorl.record.video import write_video
+
+    def write(frames: Iterator[Array], game: int) -> None:
+        run_directory.make_folder(run_dir, "videos")
+        fps = 1 / (world.seconds_per_step or STEP_S)
+        target = write_video(run_dir / "videos" / f"person-{step}-{game}", frames, min(fps, 60.0))
+        say(f"video: {target}")
+
+    return write

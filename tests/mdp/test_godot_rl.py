@@ -1,0 +1,108 @@
+"""Games that speak the protocol of Godot RL Agents."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from remote_games import EPISODES, Records
+
+from evorl.mdp.core import Box, Discrete, Input, MultiDiscrete, StepsTogether
+from evorl.mdp.remote import Remote
+from evorl.mdp.remote.godot_rl.arena import GodotRLArena
+from evorl.mdp.remote.server import Unplayable
+from evorl.util.errors import BadRequest
+
+GAME = f"{sys.executable} {Path(__file__).parent}/godot_rl_game.py --port={{port}} --env_seed={{seed}}"
+
+
+@contextmanager
+def opened(*words: str, slots: int = 6, deadline_s: float = 20.0) -> Iterator[GodotRLArena]:
+    with closing(Remote(protocol="godot_rl", command=" ".join([GAME, *words]), deadline_s=deadline_s)) as world:
+        arena: Any = world.arena(slots, EPISODES)
+        with closing(arena):
+            yield arena
+
+
+def test_agents_are_slots_that_step_together() -> None:
+    with opened(slots=5) as arena:  # two games of three agents, one of which nobody needs
+        assert arena.spec.inputs == (Input("obs", (2,)), Input("camera_2d", (3, 2, 4), "uint8"), Input("kind", (2,)))
+        assert arena.spec.action == MultiDiscrete((3, 2))
+        assert isinstance(arena, StepsTogether)
+        now = arena.recv()
+        assert now.inputs[1][0].tolist() == np.arange(24).reshape(2, 4, 3).transpose(2, 0, 1).tolist()
+        goal = now.inputs[0][:, 1].copy()
+        assert now.inputs[2].argmax(1).tolist() == (goal > 0).tolist()
+        for step in range(8):
+            assert not now.terminated.any() or step == 8
+            arena.send(now.slots, np.tile([2, 0], (5, 1)))
+            now = arena.recv()
+            place = 0.1 * (step + 1)
+            assert np.allclose(now.reward[:, 0], -np.abs(goal - place), atol=1e-6)
+            assert now.cost == 5
+        assert now.terminated.all() and not now.truncated.any()
+        assert [slot for slot, _ in now.results] == [0, 1, 2, 3, 4]
+        for slot, result in now.results:
+            total = sum(-abs(float(goal[slot]) - 0.1 * (step + 1)) for step in range(8))
+            assert result == pytest.approx({"fitness": total, "return": total, "length": 8.0}, abs=1e-5)
+
+
+def test_real_actions_and_an_older_plugin() -> None:
+    with opened("continuous") as arena:
+        assert arena.spec.action == Box((-1.0,), (1.0,))
+        Records(arena).play(10)
+    with opened("old") as arena:
+        assert arena.spec.action == MultiDiscrete((3, 2)) and arena.spec.action != Discrete(3)
+
+
+@pytest.mark.parametrize("fault", ["exit", "freeze", "nan", "short", "garbage", "picture"])
+def test_a_game_that_fails_is_replaced(fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(fault, f"{tmp_path}/mark", deadline_s=1.0) as arena:
+        records = Records(arena).play(40)
+    assert records.failed == 3
+    assert "its 3 agents begin anew in another" in caplog.text
+
+
+def test_a_game_that_fails_again_and_again_ends_the_run() -> None:
+    game = [sys.executable, "-c", "import sys; sys.exit('no licence')"]
+    world = Remote(protocol="godot_rl", command=f'{game[0]} -c "{game[2]}"')
+    with closing(world), pytest.raises(Unplayable, match="ended with exit code 1; it said last: no licence"):
+        world.arena(3, EPISODES)
+
+
+def test_a_saved_arena_goes_on_with_new_episodes() -> None:
+    with opened() as arena:
+        Records(arena).play(5)
+        state, seen = arena.state_dict(), [x.copy() for x in arena.recv().inputs]
+    with opened() as arena:
+        arena.load_state_dict(state)
+        records = Records(arena)
+        records.recv()
+        assert all((a == b).all() for a, b in zip(records.now.inputs, seen, strict=True))
+        records.play(5)
+        assert records.failed == arena.slots
+    with opened(slots=3) as arena, pytest.raises(ValueError, match="the state is of 6 slots, the arena has 3"):
+        arena.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("mixed", "the game's agents have no actions, or choices beside real numbers"),
+        ("policies", r"the game's agents have several policies \(a, b, b\)"),
+        ("nobody", "the game has 0 agents in training mode"),
+    ],
+)
+def test_a_game_that_cannot_be_used_is_one_line(fault: str, message: str) -> None:
+    with pytest.raises(BadRequest, match=message), opened(fault):
+        pass
+
+
+def test_it_has_no_opponents() -> None:
+    with pytest.raises(BadRequest, match="opponent: games of Godot RL Agents have one side"):
+        Remote(protocol="godot_rl", command=GAME, opponent="game")

@@ -1,0 +1,30 @@
+"""Worlds name what their observations and actions consist of: a name for each number, and for each choice."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from harness import experiment_of
+
+from evorl.mdp.core import Box, heads
+from evorl.training.train import spec
+
+NAMED = ("pong", "volley", "duel", "marvin", "cartpole", "pendulum", "mountaincar", "acrobot")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_number_and_every_choice_has_a_name(name: str) -> None:
+    world = experiment_of(f"mdp={name}").mdp
+    shown = spec(world)
+    for observation in shown.inputs:
+        names = world.feature_names[observation.name]
+        assert len(names) == math.prod(observation.shape) == len({*names})
+    sizes = [len(shown.action.low)] if isinstance(shown.action, Box) else [*heads(shown.action)]
+    assert [len(names) for names in world.action_names] == sizes
+    assert all(len({*names}) == len(names) for names in world.action_names)
+
+
+def test_others_have_none() -> None:
+    world = experiment_of("mdp=soccer").mdp
+    assert (world.feature_names, world.action_names) == ({}, ())

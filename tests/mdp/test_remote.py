@@ -1,0 +1,282 @@
+"""Games in other programs: whole episodes, what they may do wrong, and what comes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from remote_games import EPISODES, FAULTY, TAG, Records, opened
+
+import evorl.mdp
+from evorl.mdp.core import WorldError
+from evorl.mdp.remote import Remote
+from evorl.mdp.remote.process import CLIENTS
+from evorl.mdp.remote.server import Unplayable
+from evorl.util.errors import BadRequest
+
+DECISIONS = 120
+SLOTS = 8
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[list[tuple[Any, ...]]]:
+    with opened(SLOTS) as arena:
+        return Records(arena).play(DECISIONS).first(DECISIONS)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"processes": 3}, {"opponent": "game"}, {"opponent": "game", "side": "runner"}],
+    ids=str,
+)
+def test_it_conforms(keys: dict[str, Any]) -> None:
+    with closing(Remote(command=TAG, **keys)) as world:
+        evorl.mdp.check(world, slots=6, decisions=30)
+
+
+def test_the_number_of_processes_changes_nothing(undisturbed: list[Any]) -> None:
+    with opened(SLOTS, processes=3) as arena:
+        assert Records(arena).play(DECISIONS).first(DECISIONS) == undisturbed
+
+
+def test_a_game_that_connects_by_itself_over_a_unix_socket(
+    undisturbed: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"unix:{tmp_path}/game"
+    monkeypatch.setenv("EVORL_TOKEN", "secret")
+    environment = {**os.environ, "EVORL_ADDRESS": address, "EVORL_TOKEN": "secret"}
+    waits = [
+        "bash",
+        "-c",
+        f"while ! [ -S {tmp_path}/game ]; do sleep 0.02; done; exec {sys.executable} {CLIENTS}/python/tag.py",
+    ]
+    with subprocess.Popen(waits, env=environment) as game:
+        with opened(SLOTS, command=None, listen=address) as arena:
+            assert oct(os.stat(f"{tmp_path}/game").st_mode & 0o777) == "0o600"
+            assert Records(arena).play(DECISIONS).first(DECISIONS) == undisturbed
+        assert game.wait(10) == 0
+    assert not (tmp_path / "game").exists()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "exit", "cut", "freeze", "nan", "short", "reward", "twice", "no choice", "failed", "unknown battle",
+        "unknown side", "bomb", "garbage", "unknown type", "late hello",
+    ],
+)  # fmt: skip
+def test_a_failure_of_a_game_that_repeats_itself_changes_nothing(
+    fault: str, undisturbed: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(SLOTS, f"{FAULTY} '{fault}' {tmp_path}/mark", deadline_s=1.0) as arena:
+        records = Records(arena).play(DECISIONS)
+    assert (tmp_path / "mark").exists()
+    assert records.first(DECISIONS) == undisturbed
+    assert records.failed == 0
+    assert "battles are played again up to where they were" in caplog.text
+
+
+def test_a_game_that_speaks_in_pieces_is_seen_as_a_whole() -> None:
+    """Else it would depend on chance which side is seen before another."""
+    with opened(2) as arena:
+        whole = Records(arena).play(60)
+    with opened(2, f"{FAULTY} pieces -") as arena:
+        pieces = Records(arena).play(60)
+    assert pieces.together == whole.together
+    assert {len(slots) for slots in whole.together} == {1, 2}
+    assert pieces.first(60) == whole.first(60)
+
+
+SENTENCES = {
+    "exit": "ended with exit code 3; it said last: the engine has no licence",
+    "cut": "closed the connection",
+    "freeze": "said nothing for 1 s",
+    "nan": "the feature 'ahead' of view is nan",
+    "short": r"sent \d+ bytes as input 'view' of \d+ rows, which need \d+",
+    "reward": "reward is inf",
+    "twice": "asked for a side that waits for an answer already",
+    "no choice": "no action is legal",
+    "failed": "the game gave up: the ball is lost",
+    "unknown battle": "spoke of a battle that was not begun",
+    "unknown side": "spoke for side 7; it has 2",
+    "bomb": "announced a message of 4,294,967,280 bytes; 1 to 67,108,864 may be",
+    "garbage": "sent a message that is no message of the protocol: ",
+    "unknown type": "sent a message that is no message of the protocol: Invalid value 'exec' - at `\\$.type`",
+    "late hello": "sent a message that is no message of the protocol: Invalid value 'hello' - at `\\$.type`",
+}
+
+
+@pytest.mark.parametrize("fault", SENTENCES)
+def test_a_failure_that_repeats_itself_ends_the_run_with_one_line(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
+    with opened(2, f"{FAULTY} '{fault}' -", deadline_s=1.0) as arena, pytest.raises(Unplayable) as caught:
+        Records(arena).play(DECISIONS)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert re.match(
+        rf"the battle of slot 0 with the episode key \d+ was lost \d+ times; at last .*{SENTENCES[fault]}", line
+    )
+
+
+@pytest.mark.parametrize("fault", ["exit", "nan", "garbage", "failed"])
+def test_a_game_that_does_not_repeat_itself_loses_its_last_decisions(
+    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(SLOTS, f"{FAULTY} '{fault}' {tmp_path}/mark 100 mortal") as arena:
+        records = Records(arena).play(DECISIONS)
+    lost = 2 if fault in ("nan", "failed") else SLOTS
+    assert records.failed == lost
+    assert f"{lost // 2} of {SLOTS // 2} battles begin anew" in caplog.text
+
+
+HELLOS = {
+    "hello": "Object contains unknown field `color`",
+    "same names": "gives two of its sides the same name",
+    "token": "has not the token of these games",
+    "protocol": "speaks protocol 99, and evorl speaks 1",
+    "mute": "has not connected in 1 s",
+}
+
+
+@pytest.mark.parametrize("fault", HELLOS)
+def test_a_game_that_is_not_let_in_ends_the_run_with_one_line(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Unplayable) as caught, opened(2, f"{FAULTY} '{fault}' -", start_s=1.0):
+        pass
+    assert "\n" not in str(caught.value)
+    assert HELLOS[fault] in caplog.text + str(caught.value)
+
+
+@pytest.mark.parametrize("decisions", [1, 37])
+def test_a_saved_arena_goes_on_in_another_process(decisions: int, undisturbed: list[Any]) -> None:
+    with opened(SLOTS) as arena:
+        records = Records(arena).play(decisions)
+        state, waiting, had = arena.state_dict(), set(records.waiting), [len(rows) for rows in records.rows]
+    with opened(SLOTS, processes=2) as arena:
+        arena.load_state_dict(state)
+        later = Records(arena)
+        later.recv()
+        assert later.waiting == waiting
+        for rows, seen in zip(later.rows, records.rows, strict=True):
+            assert [row[0] for row in rows] == [seen[-1][0]] * len(rows)
+        later.rows = [seen[:n] for seen, n in zip(records.rows, had, strict=True)]
+        assert later.play(DECISIONS).first(DECISIONS) == undisturbed
+
+
+def test_a_saved_arena_of_a_game_that_does_not_repeat_itself_begins_its_episodes_anew() -> None:
+    command = f"{FAULTY} none - 0 mortal"
+    with opened(SLOTS, command) as arena:
+        records = Records(arena).play(20)
+        state, waiting = arena.state_dict(), set(records.waiting)
+    with opened(SLOTS, command) as arena:
+        arena.load_state_dict(state)
+        later = Records(arena)
+        later.recv()
+        assert later.waiting == waiting
+        assert later.failed == 0
+        later.play(40)
+        assert later.failed == SLOTS
+
+
+def test_a_game_that_only_says_that_it_repeats_itself_is_found_out(tmp_path: Path) -> None:
+    with opened(SLOTS) as arena:
+        Records(arena).play(20)
+        state = arena.state_dict()
+    state["digests"] = state["digests"] + 1
+    with opened(SLOTS) as arena, pytest.raises(WorldError, match="the same seed and actions led to another state"):
+        arena.load_state_dict(state)
+
+
+def test_an_evaluation_plays_in_the_processes_of_training() -> None:
+    with closing(Remote(command=TAG)) as world, closing(world.arena(4, EPISODES)) as training:
+        records = Records(training).play(10)
+        pids = _children()
+        with closing(world.arena(4, EPISODES)) as evaluation:
+            Records(evaluation).play(10)
+        assert _children() == pids
+        records.play(20)
+
+
+def test_another_world_with_the_same_keys_may_be_closed_at_once(undisturbed: list[Any]) -> None:
+    world, other = Remote(command=TAG), Remote(command=TAG)
+    before = _children()
+    arena = world.arena(SLOTS, EPISODES)
+    records = Records(arena).play(10)
+    assert other.spec == arena.spec
+    other.close()
+    assert records.play(DECISIONS).first(DECISIONS) == undisturbed
+    assert len(_children() - before) == 1
+    arena.close()
+    world.close()
+    assert not _children() - before
+
+
+def test_processes_end_with_their_world() -> None:
+    before = _children()
+    with opened(4, processes=2) as arena:
+        Records(arena).play(3)
+        assert len(_children() - before) == 2
+    assert not _children() - before
+
+
+def _children() -> set[int]:
+    """Processes that this one has started and that still run."""
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    return {int(pid) for pid in path.read_text().split()}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "command: a command that starts the game is needed, or mdp.listen"),
+        ({"command": "no-such-game --fast"}, "command: there is no program no-such-game here"),
+        ({"command": "'"}, 'command: "\'" is no command: No closing quotation'),
+        ({"command": " "}, "command: is empty"),
+        ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),
+        ({"listen": "0.0.0.0:5005"}, "can be reached from other machines: set EVORL_TOKEN"),
+        ({"listen": "unix:" + "x" * 200}, "the path of a Unix socket has 1 to 100 bytes"),
+        ({"command": TAG, "side": "catcher"}, "side: catcher contradicts opponent=self"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Remote(**keys).ready()
+    assert message in str(caught.value)
+
+
+def test_a_misspelt_side_is_refused() -> None:
+    with (
+        closing(Remote(command=TAG, opponent="game", side="runer")) as world,
+        pytest.raises(BadRequest, match="side: tag has no side runer; did you mean runner"),
+    ):
+        world.arena(2, EPISODES)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BadRequest, match=rf"listen: cannot listen at 127.0.0.1:{port}: Address already in use"):
+            Remote(command=None, listen=f"127.0.0.1:{port}").arena(2, EPISODES)
+
+
+def test_nobody_connects() -> None:
+    began = time.monotonic()
+    with pytest.raises(Unplayable, match=r"no game has connected to 127.0.0.1:\d+ in 0.5 s"):
+        Remote(listen="127.0.0.1:0", start_s=0.5).arena(2, EPISODES)
+    assert time.monotonic() - began < 5
+
+
+def test_actions_must_be_for_slots_that_wait() -> None:
+    with opened(2) as arena:
+        Records(arena).recv()
+        arena.send(np.array([0]), np.zeros((1, 2), np.int64))
+        with pytest.raises(ValueError, match="slot 0 does not wait"):
+            arena.send(np.array([0]), np.zeros((1, 2), np.int64))

@@ -1,0 +1,129 @@
+"""The clients in other languages, each with its example game. What a machine lacks is skipped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from remote_games import EPISODES, Records, opened
+
+import evorl.mdp
+from evorl.mdp.core import Box, MultiDiscrete
+from evorl.mdp.remote import Remote
+from evorl.mdp.remote.process import CLIENTS
+
+SUMO = "node {clients}/javascript/sumo/sumo.js"
+SLOTS, DECISIONS = 4, 60
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+node = pytest.mark.skipif(shutil.which("node") is None, reason="no node, which runs the client in JavaScript")
+
+
+@node
+def test_the_game_in_javascript_conforms() -> None:
+    with closing(Remote(command=SUMO)) as world:
+        evorl.mdp.check(world, slots=6, decisions=60)
+        assert world.spec.action == MultiDiscrete((9, 2))
+        assert world.side_names == ("blue", "red")
+
+
+@node
+def test_a_websocket_changes_nothing() -> None:
+    """As from a browser. Node 20 has WebSocket behind a flag, node 22 without one."""
+    flag = "--experimental-websocket"
+    has = subprocess.run(["node", flag, "-e", "WebSocket"], capture_output=True).returncode == 0
+    if not has:
+        pytest.skip("this node has no WebSocket")
+    command = f"env EVORL_ADDRESS=ws://{{host}}:{{port}} {SUMO.replace('node', f'node {flag}')}"
+    with opened(SLOTS, SUMO) as arena:
+        plain = Records(arena).play(DECISIONS).first(DECISIONS)
+    with opened(SLOTS, command, processes=2) as arena:
+        assert Records(arena).play(DECISIONS).first(DECISIONS) == plain
+
+
+@node
+def test_the_game_in_javascript_in_real_time() -> None:
+    with opened(4, f"{SUMO} --realtime") as arena:
+        records = Records(arena).play(4)
+    assert records.failed == 0
+
+
+@node
+def test_packing_in_javascript_is_that_of_msgpack(tmp_path: Path) -> None:
+    import msgspec
+
+    values = [
+        None,
+        True,
+        0,
+        127,
+        128,
+        -1,
+        2**40,
+        0.5,
+        "ä",
+        b"\0\1",
+        [1, [2]],
+        {"a": {"b": []}},
+        "x" * 300,
+        b"y" * 70_000,
+    ]
+    packed = [msgspec.msgpack.encode(value) for value in values]
+    script = (
+        f"const {{ pack, unpack }} = require({str(CLIENTS / 'javascript' / 'evorl.js')!r});"
+        "for (const line of require('fs').readFileSync(0, 'utf8').trim().split('\\n'))"
+        "  console.log(Buffer.from(pack(unpack(Buffer.from(line, 'hex')))).toString('hex'));"
+    )
+    lines = "\n".join(one.hex() for one in packed)
+    done = subprocess.run(["node", "-e", script], input=lines, capture_output=True, text=True, check=True)
+    assert [msgspec.msgpack.decode(bytes.fromhex(line)) for line in done.stdout.split()] == values
+
+
+@pytest.mark.skipif(
+    shutil.which("mcs") is None or shutil.which("mono") is None,
+    reason="no mcs and mono, which `make test-all` installs as root, for the client in C#",
+)
+def test_the_game_in_csharp_conforms(tmp_path: Path) -> None:
+    """It has a box of actions, two inputs, and two rewards."""
+    sources = [str(CLIENTS / "csharp" / name) for name in ("Evorl.cs", "Goal.cs")]
+    subprocess.run(["mcs", "-warnaserror", f"-out:{tmp_path}/goal.exe", *sources], check=True)
+    with closing(Remote(command=f"mono {tmp_path}/goal.exe")) as world:
+        evorl.mdp.check(world, slots=6, decisions=40)
+        assert world.spec.action == Box((-1.0,), (1.0,))
+        assert world.spec.rewards == ("progress", "win")
+        assert [(one.name, one.dtype) for one in world.spec.inputs] == [("places", "float32"), ("map", "uint8")]
+
+
+@pytest.mark.skipif(
+    shutil.which("godot3-server") is None,
+    reason="no godot3-server, which `make test-all` installs as root, for the client in GDScript",
+)
+def test_the_game_in_gdscript_conforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Godot writes there
+    with closing(Remote(command="godot3-server --path {clients}/godot -s march.gd")) as world:
+        evorl.mdp.check(world, slots=6, decisions=40)
+        assert world.spec.masked
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root")
+def test_a_browser_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORL_TOKEN", "sumo")
+    with closing(Remote(listen="127.0.0.1:0", start_s=60.0)) as world:
+        from evorl.mdp.remote.server import SERVERS
+
+        port = SERVERS[world._settings].address.port
+        page = f"file://{CLIENTS}/javascript/sumo/index.html?token=sumo&address=ws://127.0.0.1:{port}"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        words = [str(CHROMIUM), "--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path}", page]
+        with subprocess.Popen(words, env={**os.environ}, **quiet) as browser:
+            try:
+                with closing(world.arena(SLOTS, EPISODES)) as arena:
+                    seen = Records(arena).play(DECISIONS).first(DECISIONS)
+            finally:
+                browser.kill()
+    with opened(SLOTS, SUMO) as arena:
+        assert Records(arena).play(DECISIONS).first(DECISIONS) == seen
