@@ -27,11 +27,23 @@ CASES = {
         *(*PONG, "ec=league", "ec.train_steps=256", "ec.snapshot=512", "ec.longest=512", "ec.opponents=3", LR),
         *("rl.normalize_inputs=true", "budget.steps=8000"),
     ),
+    "psro": (
+        *(*PONG, "ec=psro", "ec.population=2", "ec.slots=3", "ec.train_steps=256", "ec.games=4", LR),
+        *("rl.normalize_inputs=true", "budget.steps=6000"),
+    ),
+    "coevolution": (
+        *(*PONG, "ec=coevolution", "ec.asynchronous=false", "ec.population=4", "ec.train_steps=256", LR),
+        "budget.steps=6000",
+    ),
     "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
     "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
     "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
 }
 ASYNCHRONOUS = {
+    "pbt-population": (
+        *(*PONG, "ec=pbt", "ec.opponents=population", "ec.population=3", "ec.train_steps=256", LR),
+        *("rl.normalize_inputs=true", "budget.steps=5000"),
+    ),
     "league-free": (
         *(*PONG, "ec=league", "ec.asynchronous=true", "ec.train_steps=256", "ec.snapshot=512", "ec.longest=512"),
         "budget.steps=6000",

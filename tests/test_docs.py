@@ -105,6 +105,7 @@ UNRUN = sorted(
 """Single runs that are too long for a test, and those within sentences."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", UNRUN)
 def test_a_run_that_is_too_long_could_begin(line: str) -> None:
     one = experiment_of_words(shlex.split(line, comments=True)[3:])

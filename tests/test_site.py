@@ -24,6 +24,7 @@ QUESTIONS = {
     "sweeper": "searches", "hyperparameter search": "searches",
     "kubernetes": "cluster", "ray": "cluster", "workers machines": "cluster",
     "write a world": "worlds", "gymnasium environment": "worlds", "openspiel": "worlds", "pettingzoo": "worlds",
+    "onnx": "export", "unity": "export", "play against": "play",
     "clipping ppo": "ppo", "rainbow": "dqn", "twin critics": "td3", "attentive": "samplers", "prioritized": "samplers",
     "vtrace": "vtrace", "cma_es": "evolution", "aes_rl": "shared_critic",
 }  # fmt: skip

@@ -31,6 +31,7 @@ def test_what_is_measured_composes() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_whole_trainings_on_atari_have_the_sizes_of_their_peers() -> None:
     import atari_learning
     import ours

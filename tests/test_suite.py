@@ -59,6 +59,7 @@ def pair(arm: Arm, mine: list[float], other: list[float]) -> Pair:
 # ------------------------------------------------------------------ arms
 
 
+@pytest.mark.slow
 def test_every_arm_composes_and_is_evaluated_ten_times() -> None:
     parts = [part for one in (*TABLES, no_difference) for size in one.TABLE.profiles.values() for part in size.parts]
     sweeps = {part.name: part.words for part in parts if isinstance(part, Sweep)}  # either profile has the same words

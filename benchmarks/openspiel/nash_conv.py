@@ -3,12 +3,14 @@
     python benchmarks/openspiel/nash_conv.py RUN_DIR...
 
 For every kept checkpoint (checkpoint.every, checkpoint.keep): NashConv of its policy, and of the mixture that draws one
-of the policies up to it for each game. The game has to be small and in turns: kuhn_poker, leduc_poker, liars_dice.
+of the policies up to it for each game. For every epoch of ec=psro: of its newest policy, and of its meta-strategy. The
+game has to be small and in turns: kuhn_poker, leduc_poker, liars_dice.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,36 +19,61 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from evorl.cli import config
+from evorl.ec.psro import PSRO
 from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
 from evorl.mdp.openspiel import OpenSpiel
-from evorl.mdp.openspiel.equilibrium import Policy, nash_conv
+from evorl.mdp.openspiel.equilibrium import nash_conv_of, table
+from evorl.population.evaluation import evaluation_plan
 from evorl.record import checkpoint
+from evorl.rl.core import Learner
 from evorl.rl.network_learner import NetworkLearner
 from evorl.rl.probabilities import action_probabilities
+from evorl.training.experiment import Experiment
 
 
 class Distance(NamedTuple):
-    """NashConv at a checkpoint."""
+    """NashConv at a checkpoint, or at the end of an epoch."""
 
     step: int
     policy: float
     mixture: float
-    """Of all policies up to this one."""
+    """Of all policies up to this one; of PSRO: of the meta-strategy."""
 
 
 def distances(run_dir: Path) -> Iterator[Distance]:
     """Yield the distances of a run's kept policies. Raises `BadRequest`."""
     experiment = config.experiment_of_run(run_dir, ())
-    world = experiment.mdp
-    assert isinstance(world, OpenSpiel), f"{run_dir} plays {type(world).__name__}, no game of OpenSpiel"
-    policies: list[Policy] = []
+    assert isinstance(experiment.mdp, OpenSpiel), (
+        f"{run_dir} plays {type(experiment.mdp).__name__}, no game of OpenSpiel"
+    )
+    yield from (_of_epochs if isinstance(experiment.ec, PSRO) else _of_checkpoints)(run_dir, experiment, experiment.mdp)
+
+
+def _of_checkpoints(run_dir: Path, experiment: Experiment, world: OpenSpiel) -> Iterator[Distance]:
+    tables: list[Any] = []
     for step in checkpoint.steps(run_dir):
         path, run = checkpoint_of(run_dir, str(step))
         state = saved_policy(experiment, path, run, None).policy
         assert state is not None
-        learner = cast("NetworkLearner[Any]", learner_of(experiment, state, torch.device("cpu"), path))
-        policies.append(partial(action_probabilities, learner))
-        yield Distance(step, nash_conv(world, policies[-1:]), nash_conv(world, policies))
+        tables.append(_table(world, learner_of(experiment, state, torch.device("cpu"), path)))
+        yield Distance(step, nash_conv_of(tables[-1:]), nash_conv_of(tables))
+
+
+def _of_epochs(run_dir: Path, experiment: Experiment, world: OpenSpiel) -> Iterator[Distance]:
+    assert isinstance(experiment.ec, PSRO)
+    plan = evaluation_plan(experiment, experiment.ec)
+    evolver = experiment.ec.evolver(plan.space, experiment.seed)
+    evolver.load_state_dict(checkpoint_of(run_dir, "latest")[1]["evolver"])
+    assert plan.learner is not None
+    tables = {one.individual.id: _table(world, plan.learner(one.individual)) for one in evolver.population}
+    for line in (run_dir / "payoffs.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        players = [tables[number] for number in row["policies"]]
+        yield Distance(row["step"], nash_conv_of(players[-1:]), nash_conv_of(players, row["mixtures"]))
+
+
+def _table(world: OpenSpiel, learner: Learner) -> Any:
+    return table(world, partial(action_probabilities, cast("NetworkLearner[Any]", learner)))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from common import arguments, machine, page, save
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.matches.play import Matches
 from evorl.matches.players import Player
 from evorl.matches.records import Record
 from evorl.matches.schedule import games_wanted, play_missing
 from evorl.mdp.pong import Pong
+from evorl.opponents.play import Matches
 from evorl.rl.ppo import PPO
 from evorl.training.train import spec
 

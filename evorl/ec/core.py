@@ -136,6 +136,8 @@ class Match(NamedTuple):
     chance: float
     policy: Individual | None
     """Whose weights it plays with; None for those of the individual itself, which change as it learns."""
+    by_side: tuple[float, ...] = ()
+    """How likely it plays where the individual has side 0, 1, ...; empty: as likely whatever side it has."""
 
 
 @runtime_checkable
@@ -144,15 +146,30 @@ class Opposing(Protocol):
 
     An individual comes back with its games in its memory (``games``: the ``opponents``' numbers and the individual's
     ``points``, in order), and with the memory that it acts with (``acting``).
+
+    An individual with a ``match`` in its memory has no weights and does not learn. Of its opponents, the policy
+    ``player`` plays so many ``games`` with each of ``others``, perhaps itself, half of them on either side, under a
+    ``key``.
+    It comes back with what the player ``earned`` on average, as half of what it earned more than the other: [N, 2], on
+    side 0 and on side 1.
     """
 
     def opponents(self, individual: int) -> list[Match]:
         """The opponents of an individual that is due, by its id."""
         ...
 
+    def about(self, individual: int) -> dict[str, Any]:
+        """What a line of population.jsonl says of an individual that is due, beside what it says of all."""
+        ...
+
+
+@runtime_checkable
+class Ranking(Opposing, Protocol):
+    """An evolver that ranks its individuals by their games against each other, not by the world's evaluation."""
+
     @property
     def kept(self) -> Sequence[Individual]:
-        """Individuals beside the population whose policies may play."""
+        """Individuals, also beside the population, whose policies stay as they are and may play."""
         ...
 
     @property
@@ -162,6 +179,15 @@ class Opposing(Protocol):
 
     def score(self, evaluation: Evaluation) -> float:
         """How good one of the population is against the others, from 0 to 1: what ranks them for people."""
+        ...
+
+
+@runtime_checkable
+class Tabular(Protocol):
+    """An evolver that has a table of payoffs, a new one with each generation."""
+
+    def table(self) -> dict[str, Any]:
+        """The table, as a line of a file: plain data."""
         ...
 
 
@@ -251,6 +277,11 @@ class IndependentEvolution(Evolution):
         """Whether its individuals learn in games against each other, so that its evolver is `Opposing`."""
         return False
 
+    @property
+    def sides(self) -> int | None:
+        """The sides that the game must have; None: any number."""
+        return None
+
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """The state that lets a process follow the search by seeds; None for evolvers without one."""
         return None
@@ -316,6 +347,7 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
     weights = [individual.weights for individual in individuals if individual.weights is not None]
     if len(weights) < len(individuals):  # individuals without weights are sent as seeds
         weights = []
+    memories = [individual.memory for individual in individuals]
     return {
         "id": [individual.id for individual in individuals],
         "genes": np.array([individual.genes for individual in individuals]),
@@ -323,9 +355,7 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
         "parents": [list(individual.parents) for individual in individuals],
         "birth": [individual.birth for individual in individuals],
         "role": [individual.role for individual in individuals],
-        "memory": {
-            str(row): individual.memory for row, individual in enumerate(individuals) if individual.memory is not None
-        },
+        "memory": {str(row): memory for row, memory in enumerate(memories) if memory is not None},
     }
 
 

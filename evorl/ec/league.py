@@ -27,7 +27,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
-from evorl.ec.matchmaking import Payoffs, Player, Role, Shares, bounded, matches
+from evorl.ec.matchmaking import Payoffs, Player, Policies, Role, Shares, acting, bounded, matches
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -112,14 +112,14 @@ class Agents:
         genes = space.begin(seeds.generator(seed, "initial"), 0, n)
         self._queue = [Individual(i, genes[i], space.weights_of(i), role="initial") for i in range(n)]
         # of all who may play: agent k begins with policy k, and individual i has learned policy n + i
-        self.policies = {individual.id: individual for individual in self._queue}
+        self.policies = Policies({individual.id: individual for individual in self._queue})
         self.agents = [Player(i, role, i) for i, role in enumerate(hyper.roles)]
         mains = [agent for agent in self.agents if agent.role == "main"]
         self.snapshots = [Player(n + k, "main", main.policy, k) for k, main in enumerate(mains)]  # the oldest first
         self.payoffs = Payoffs(hyper.decay)
         self.next_player, self.next_id = n + len(mains), n
         self._agent = {i: i for i in range(n)}  # the agent of each id that is not told yet
-        self._matches = {i: self._match(i, i) for i in range(n)}  # who plays it: player, policy, chance
+        self.policies.matches = {i: self._match(i, i) for i in range(n)}
         self._arrived: list[Evaluation] = []  # of this generation
         self._ready: list[int] = []
 
@@ -157,20 +157,21 @@ class Agents:
                 self._take_snapshot(own)
             if not self.hyper.asynchronous:  # all are chosen opponents for by the same scores
                 self._queue, self._ready = [self._successor(agent) for agent in range(self.hyper.population)], []
-            self._forget_policies()
+            self.policies.forget(player.policy for player in (*self.agents, *self.snapshots))
         return self._metrics()
 
     def opponents(self, individual: int) -> list[Match]:
         """The opponents of an individual that is due; those of a slice stay the same."""
-        return [
-            Match(number, chance, None if number == self._agent[individual] else self.policies[policy])
-            for number, policy, chance in self._matches[individual]
-        ]
+        return self.policies.opponents(individual, self._agent[individual])
+
+    def about(self, individual: int) -> dict[str, Any]:
+        agent = self._agent[individual]
+        return {"agent": agent, "agent_role": self.agents[agent].role}
 
     @property
     def kept(self) -> Sequence[Individual]:
         """The snapshots."""
-        return [self.policies[snapshot.policy] for snapshot in self.snapshots]
+        return [self.policies.by_number[snapshot.policy] for snapshot in self.snapshots]
 
     @property
     def leader(self) -> Evaluation | None:
@@ -187,24 +188,21 @@ class Agents:
     def _learn(self, evaluation: Evaluation) -> int | None:
         """Take over what an agent has learned, and count its games. Returns the agent; None if it failed."""
         agent = self._agent.pop(evaluation.individual.id)
-        del self._matches[evaluation.individual.id]
+        del self.policies.matches[evaluation.individual.id]
         self.rounds[agent] += 1
         self._ready.append(agent)
         if not np.isfinite(
             fitness([evaluation])[0]
         ):  # the agent repeats the slice from the one before, on other episodes
             return None
-        memory = dict(evaluation.individual.memory or {})
+        individual, acts, games = acting(evaluation.individual)
         known = {player.number for player in (*self.agents, *self.snapshots)}
-        games = memory.pop("games", {"opponents": (), "points": ()})
         for opponent, points in zip(games["opponents"], games["points"], strict=True):
             if int(opponent) in known:
                 self.payoffs.record(agent, int(opponent), float(points))
-        acting = memory.pop("acting", None)
-        individual = evaluation.individual._replace(memory=memory or None)
         self.members[agent] = evaluation._replace(individual=individual)
         policy = individual.id + self.hyper.population
-        self.policies[policy] = individual._replace(memory=acting)
+        self.policies.by_number[policy] = acts
         self.agents[agent] = self.agents[agent]._replace(policy=policy)
         self.learned[agent] += self.hyper.train_steps
         return agent
@@ -230,19 +228,13 @@ class Agents:
             self.payoffs.forget(own.number)
             self.resets += 1
 
-    def _forget_policies(self) -> None:
-        """Drop the policies of which nobody plays any more."""
-        playing = {policy for match in self._matches.values() for _, policy, _ in match}
-        playing |= {player.policy for player in (*self.agents, *self.snapshots)}
-        self.policies = {number: weights for number, weights in self.policies.items() if number in playing}
-
     # -------------------------------------------------------------- the next slice
 
     def _successor(self, agent: int) -> Individual:
         """The individual that an agent continues as: where it was, or anew."""
         number, own = self.next_id, self.members[agent]
         self.next_id += 1
-        self._agent[number], self._matches[number] = agent, self._match(agent, number)
+        self._agent[number], self.policies.matches[number] = agent, self._match(agent, number)
         if own is None:
             genes = self.space.begin(seeds.generator(self.seed, "successor", number), number)[0]
             role = "reset" if self.rounds[agent] else "initial"
@@ -279,13 +271,12 @@ class Agents:
         return {
             "members": [agent for agent, member in enumerate(self.members) if member is not None],
             "population": pack_evaluations(self.population), "arrived": pack_evaluations(self._arrived),
-            "queue": pack(self._queue), "policies": pack([*self.policies.values()]), "policy": [*self.policies],
+            "queue": pack(self._queue), **self.policies.state_dict(),
             "rounds": list(self.rounds), "learned": list(self.learned), "ready": list(self._ready),
             "told": self.told, "resets": self.resets, "next_player": self.next_player, "next_id": self.next_id,
             "playing": [player.policy for player in self.agents],
             "snapshots": [[*snapshot] for snapshot in self.snapshots],
             "agent": {str(i): agent for i, agent in self._agent.items()},
-            "matches": {str(i): [[*opponent] for opponent in match] for i, match in self._matches.items()},
             "payoffs": self.payoffs.state_dict(),
         }  # fmt: skip
 
@@ -294,7 +285,7 @@ class Agents:
         for agent, evaluation in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
             self.members[agent] = evaluation
         self._arrived, self._queue = unpack_evaluations(state["arrived"]), unpack(state["queue"])
-        self.policies = dict(zip(state["policy"], unpack(state["policies"]), strict=True))
+        self.policies.load_state_dict(state)
         self.rounds, self.learned, self._ready = ([*state[name]] for name in ("rounds", "learned", "ready"))
         self.told, self.resets = state["told"], state["resets"]
         self.next_player, self.next_id = state["next_player"], state["next_id"]
@@ -302,10 +293,6 @@ class Agents:
         self.agents = [Player(i, roles[i], policy) for i, policy in enumerate(state["playing"])]
         self.snapshots = [Player(*entry) for entry in state["snapshots"]]
         self._agent = {int(i): agent for i, agent in state["agent"].items()}
-        self._matches = {
-            int(i): [(player, policy, float(chance)) for player, policy, chance in match]
-            for i, match in state["matches"].items()
-        }
         self.payoffs.load_state_dict(state["payoffs"])
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:

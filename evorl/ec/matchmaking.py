@@ -1,4 +1,4 @@
-"""Who plays whom in a league, by the roles of AlphaStar: main agents, main exploiters and league exploiters.
+"""Who plays whom in a population, and in a league by the roles of AlphaStar: main agents, main and league exploiters.
 
 Vinyals et al. 2019, Grandmaster level in StarCraft II using multi-agent reinforcement learning, Methods, and the
 pseudocode that goes with it. A score is the share of games that the first player wins, a draw counting one half.
@@ -7,14 +7,16 @@ pseudocode that goes with it. A score is the share of games that the first playe
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.ec.core import Individual, Match, pack, unpack
 from evorl.ops.matchmaking import Weighting, pfsp
+from evorl.util.types import StateDict
 
 Role = Literal["main", "main exploiter", "league exploiter"]
 Mixture = dict[int, float]
@@ -155,3 +157,45 @@ class Payoffs:
 
     def load_state_dict(self, state: Mapping[str, Sequence[Sequence[float]]]) -> None:
         self._counts = {(int(a), int(b)): [float(x) for x in counts] for a, b, *counts in state["pairs"]}
+
+
+class Policies:
+    """Policies that do not change any more, by number, and the opponents of each individual that is due."""
+
+    def __init__(self, policies: Mapping[int, Individual]) -> None:
+        self.by_number = dict(policies)
+        self.matches: dict[int, list[tuple[int, int, float]]] = {}  # of an individual: players, policies, chances
+
+    def opponents(self, individual: int, own: int) -> list[Match]:
+        """The opponents of an individual, which is player ``own``; against itself it plays as it learns."""
+        return [
+            Match(player, chance, None if player == own else self.by_number[policy])
+            for player, policy, chance in self.matches[individual]
+        ]
+
+    def forget(self, playing: Iterable[int]) -> None:
+        """Drop the policies of which nobody plays any more; those in ``playing`` may be chosen again."""
+        kept = {policy for match in self.matches.values() for _, policy, _ in match}.union(playing)
+        self.by_number = {number: policy for number, policy in self.by_number.items() if number in kept}
+
+    def state_dict(self) -> StateDict:
+        numbers = sorted(self.by_number)
+        return {
+            "policies": pack([self.by_number[number] for number in numbers]), "policy": numbers,
+            "matches": {str(i): [[*opponent] for opponent in match] for i, match in sorted(self.matches.items())},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.by_number = dict(zip(state["policy"], unpack(state["policies"]), strict=True))
+        self.matches = {
+            int(i): [(player, policy, float(chance)) for player, policy, chance in match]
+            for i, match in state["matches"].items()
+        }
+
+
+def acting(individual: Individual) -> tuple[Individual, Individual, Mapping[str, Any]]:
+    """Return an individual that comes back from a slice as it goes on, its policy, and the games that it has played."""
+    memory = dict(individual.memory or {})
+    games = memory.pop("games", {"opponents": (), "points": ()})
+    policy = individual._replace(memory=memory.pop("acting", None))
+    return individual._replace(memory=memory or None), policy, games

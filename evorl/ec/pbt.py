@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil, copysign
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
+    Match,
     Metrics,
     Objective,
     check_due,
@@ -29,6 +30,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
+from evorl.ec.matchmaking import Policies, acting
 from evorl.ec.space import Coordinates, Gene, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -57,11 +59,20 @@ class PBT(IndependentEvolution):
     """Probability that a gene is drawn anew rather than perturbed (Ray Tune's default; the paper does one or other)."""
     warm_up: Natural = 1
     """Evaluations of every member before any member copies another."""
+    opponents: Literal["world", "population"] = "world"
+    """Who plays the other sides while a member trains: whom the world has, or the present policies of all members."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.slots is not None and self.slots > self.population:
             raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
+
+        if self.opposes and self.lifetime == "play":
+            raise BadRequest("the population plays while a member trains; take lifetime=train", "opponents")
+
+    @property
+    def opposes(self) -> bool:
+        return self.opponents == "population"
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
@@ -81,6 +92,32 @@ class Strategy:
         self._member = {i: i for i in range(hyper.population)}  # the member of each id that is not told yet
         self._ready: list[int] = []
         self.next_id = hyper.population
+        # member k is player k, who began with policy k, and individual i has learned policy N + i
+        self.policies = Policies({individual.id: individual for individual in self._queue} if hyper.opposes else {})
+        self.playing = [*range(hyper.population)]  # the policy of each member
+        for individual in self._queue:
+            self._meet(individual.id)
+
+    def opponents(self, individual: int) -> list[Match]:
+        """The opponents of an individual that is due; they stay the same until it is told."""
+        return self.policies.opponents(individual, self._member[individual])
+
+    def about(self, individual: int) -> dict[str, Any]:
+        return {}
+
+    def _meet(self, individual: int) -> None:
+        """Choose the opponents of an individual: the present policies of those it plays, each as likely."""
+        if self.hyper.opposes:
+            met = self.met(self._member[individual])
+            self.policies.matches[individual] = [(k, self.playing[k], 1 / len(met)) for k in met]
+
+    def met(self, member: int) -> Sequence[int]:
+        """The members that a member plays against; it may be among them itself."""
+        return range(self.hyper.population)
+
+    def compared(self, member: int) -> Sequence[int]:
+        """The members that a member may copy, itself among them."""
+        return range(self.hyper.population)
 
     @property
     def population(self) -> Sequence[Evaluation]:
@@ -107,7 +144,7 @@ class Strategy:
         check_due(evaluations, self.due)
         for evaluation in evaluations:
             member = self._member.pop(evaluation.individual.id)
-            self.members[member] = evaluation
+            self.members[member] = self._learned(member, evaluation) if self.hyper.opposes else evaluation
             self.rounds[member] += 1
             self.told += 1
             self._ready.append(member)
@@ -116,7 +153,17 @@ class Strategy:
             self._ready = []
         elif not self.hyper.asynchronous:
             self._ready = []
+        self.policies.forget(self.playing)
         return {"population/exploits": float(self.exploits)}
+
+    def _learned(self, member: int, evaluation: Evaluation) -> Evaluation:
+        """Take over the policy of a member, unless it failed. Returns the evaluation without what is of its games."""
+        individual, policy, _ = acting(evaluation.individual)
+        del self.policies.matches[individual.id]
+        if np.isfinite(fitness([evaluation])[0]):
+            self.playing[member] = self.hyper.population + individual.id
+            self.policies.by_number[self.playing[member]] = policy
+        return evaluation._replace(individual=individual)
 
     # -------------------------------------------------------------- a ready member
 
@@ -125,7 +172,7 @@ class Strategy:
         draw = seeds.generator(self.seed, "successor", self.next_id)
         own = self.members[member]
         assert own is not None
-        parent = self._exploit(own, draw)
+        parent = self._exploit(member, own, draw)
         if parent is None:  # all members failed
             genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
@@ -138,15 +185,16 @@ class Strategy:
             child = self._child(genes, (source.id,), "exploited" if changed else "goes on")
             child = child._replace(weights=source.weights, memory=source.memory)
         self._member[child.id] = member
+        self._meet(child.id)
         return child
 
     def _child(self, genes: Coordinates, parents: tuple[int, ...], role: str) -> Individual:
         self.next_id += 1
         return Individual(self.next_id - 1, genes, parents=parents, birth=self.told, role=role)
 
-    def _exploit(self, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
+    def _exploit(self, member: int, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
         """The member to continue from, usually the ready one itself. None where all have failed."""
-        h, population = self.hyper, self._in_turn()
+        h, population = self.hyper, self._in_turn(member)
         if not population:
             return None
         failed = not any(own is other for other in population)
@@ -164,12 +212,12 @@ class Strategy:
                 return rival
         return own
 
-    def _in_turn(self) -> list[Evaluation]:
-        """The members that did not fail, in a random order drawn once per round.
+    def _in_turn(self, member: int) -> list[Evaluation]:
+        """The members that a member may copy and that did not fail, in a random order drawn once per round.
 
         The order breaks ties among equals, the same way for all decisions of a round."""
         order = seeds.generator(self.seed, "order", self.generation).permutation(len(self.members))
-        return sound([self.members[i] for i in order])
+        return sound([self.members[i] for i in order if i in self.compared(member)])
 
     # -------------------------------------------------------------- state
 
@@ -181,6 +229,7 @@ class Strategy:
             "queue": pack(self._queue),
             "member": {str(i): member for i, member in self._member.items()},
             "ready": list(self._ready),
+            **({"playing": list(self.playing), **self.policies.state_dict()} if self.hyper.opposes else {}),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -192,11 +241,14 @@ class Strategy:
         self._queue = unpack(state["queue"])
         self._member = {int(i): member for i, member in state["member"].items()}
         self._ready = list(state["ready"])
+        if self.hyper.opposes:
+            self.playing = list(state["playing"])
+            self.policies.load_state_dict(state)
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
-        return {
-            **state, "population": move.evaluations(state["population"]), "queue": move.individuals(state["queue"])
-        }  # fmt: skip
+        names = ("queue", "policies") if self.hyper.opposes else ("queue",)
+        moved = {name: move.individuals(state[name]) for name in names}
+        return {**state, "population": move.evaluations(state["population"]), **moved}
 
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:

@@ -1,7 +1,8 @@
 """Policies of run directories as players of a game: in payoff matrices, and in the pool of a learner's opponents.
 
 A word names them: RUN_DIR is the latest checkpoint, others are RUN_DIR@best, RUN_DIR@STEP and RUN_DIR@all (each that
-the run keeps). RUN_DIR may be a pattern of the shell. Run directories are read as data.
+the run keeps). Of a population whose individuals play each other, RUN_DIR@all are the policies that they play, which
+are RUN_DIR@snapshot:0 and so on. RUN_DIR may be a pattern of the shell. Run directories are read as data.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from evorl.cli import config
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.saved_policies import SavedPolicy, checkpoint_of, learner_of, saved_policy, snapshots
 from evorl.record import checkpoint, latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
 EVERY = "all"
-"""RUN_DIR@all: each checkpoint that the run keeps."""
+"""RUN_DIR@all: each checkpoint that the run keeps, or each snapshot of a league."""
+SNAPSHOT = "snapshot:"
+"""RUN_DIR@snapshot:K: a snapshot of the latest checkpoint."""
 KEY = "opponents.runs"
 KEPT = ".hydra/opponents.json"
 """File of a run directory: the algorithms of other runs, from which the forms of their policies follow."""
@@ -62,20 +65,36 @@ def split(word: str, key: str) -> Place:
     return Place(latest.named(directory, key).rstrip("/") or "/", which)
 
 
-def places(word: str, key: str) -> list[Place]:
-    """The checkpoints that a word means. Raises `BadRequest` at ``key``."""
+def places(word: str, key: str, trust: Sequence[str] = ()) -> list[Place]:
+    """The policies that a word means. Raises `BadRequest` at ``key``."""
     directory, which = split(word, key)
     folders = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
     if not folders:
         raise BadRequest(f"{word}: no such run directory", key)
     if which != EVERY:
         return [Place(folder, which) for folder in folders]
-    return [Place(folder, str(step)) for folder in folders for step in checkpoint.steps(Path(folder))]
+    return [place for folder in folders for place in _every(folder, key, trust)]
 
 
-def all_places(words: Sequence[str], key: str) -> list[Place]:
-    """The checkpoints that the words mean, each once. Raises `BadRequest` at ``key``."""
-    listed = [place for word in words for place in places(word, key)]
+def _every(directory: str, key: str, trust: Sequence[str]) -> list[Place]:
+    steps = checkpoint.steps(Path(directory))
+    evolves = steps and config.read_run_config(Path(directory), key)["ec"] is not None
+    kept = _snapshots(directory, steps[-1], tuple(trust), key) if evolves else []
+    return [Place(directory, which) for which in [f"{SNAPSHOT}{k}" for k in range(len(kept))] or map(str, steps)]
+
+
+@lru_cache(maxsize=1)
+def _snapshots(directory: str, step: int, trust: tuple[str, ...], key: str) -> list[SavedPolicy]:
+    """The snapshots that a checkpoint of a population holds; all of them are read at once."""
+    place = Place(directory, str(step))
+    experiment = experiment_at(place, trust, key)
+    with _told(place, key):
+        return snapshots(experiment, *checkpoint_of(Path(directory), place.which))
+
+
+def all_places(words: Sequence[str], key: str, trust: Sequence[str] = ()) -> list[Place]:
+    """The policies that the words mean, each once. Raises `BadRequest` at ``key``."""
+    listed = [place for word in words for place in places(word, key, trust)]
     if twice := next((player for player in listed if listed.count(player) > 1), None):
         raise BadRequest(f"{twice} is named twice", key)
     return listed
@@ -126,6 +145,8 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
     """The policy of a run's checkpoint. Raises `BadRequest` at ``key``."""
     import torch
 
+    if place.which.startswith(SNAPSHOT):
+        return _snapshot_at(place, experiment, key)
     with _told(place, key):
         path, run = checkpoint_of(Path(place.directory), place.which)
         state = saved_policy(experiment, path, run, None).policy
@@ -133,6 +154,20 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
             raise BadRequest(f"{path} holds no policy")
         learner = learner_of(experiment, state, torch.device("cpu"), path)
     return LoadedPolicy(path, int(run["steps"]), cast("NetworkLearner[Any]", learner))
+
+
+def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
+    import torch
+
+    directory, number = Path(place.directory), place.which.removeprefix(SNAPSHOT)
+    steps = checkpoint.steps(directory)
+    found = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
+    if not number.isdecimal() or int(number) >= len(found):
+        raise BadRequest(f"{place}: its latest checkpoint holds {len(found)} snapshots, from 0", key)
+    state, path = found[int(number)].policy, directory / "checkpoints" / str(steps[-1])
+    assert state is not None
+    learner = learner_of(experiment, state, torch.device("cpu"), path)
+    return LoadedPolicy(path, steps[-1], cast("NetworkLearner[Any]", learner))
 
 
 # ------------------------------------------------------------------ in the pool of a learner
@@ -153,7 +188,7 @@ def others_of(experiment: Experiment) -> list[RunPolicy]:
     ours = experiment.opponents
     if not isinstance(ours, Pooled) or not ours.runs:
         return []
-    listed, game, others = all_places(ours.runs, KEY), spec(experiment.training_world), []
+    listed, game, others = all_places(ours.runs, KEY, experiment.packages), spec(experiment.training_world), []
     for place, name in zip(listed, names(listed), strict=True):
         theirs = experiment_at(place, experiment.packages, KEY)
         check_world(place, theirs.mdp, experiment.mdp, game, "this run", KEY)

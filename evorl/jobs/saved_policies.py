@@ -12,7 +12,7 @@ from evorl.util.errors import BadRequest, nearest
 if TYPE_CHECKING:
     import torch
 
-    from evorl.ec.core import IndependentEvolution, Individual
+    from evorl.ec.core import Evolver, IndependentEvolution, Individual
     from evorl.population.evaluation_plan import EvaluationPlan
     from evorl.rl.core import Learner
     from evorl.training.experiment import Experiment
@@ -74,20 +74,46 @@ def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], indivi
     return SavedPolicy(run["learner"], None, None)
 
 
-def _individual(
-    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
-) -> tuple[Individual, EvaluationPlan]:
-    """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Opposing, Seeding, unpack_evaluations
-    from evorl.population.dispatch import with_weights
+def snapshots(experiment: Experiment, path: Path, run: dict[str, Any]) -> list[SavedPolicy]:
+    """Return the policies that a population keeps because its individuals play them, in a fixed order; of others none.
+
+    Raises `BadRequest`.
+    """
+    from evorl.ec.core import IndependentEvolution, Ranking
+    from evorl.record.checkpoint import damage
+
+    if not isinstance(experiment.ec, IndependentEvolution):
+        return []
+    with damage(path):
+        evolver, how = _evolver(experiment, experiment.ec, run)
+        if not isinstance(evolver, Ranking) or how.learner is None:
+            return []
+        return [SavedPolicy(how.learner(kept).state_dict(), kept, how) for kept in evolver.kept]
+
+
+def _evolver(
+    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any]
+) -> tuple[Evolver, EvaluationPlan]:
+    """The evolver of a checkpoint, and how to evaluate its individuals."""
     from evorl.population.evaluation import evaluation_plan
 
     evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # the genes at the time of the checkpoint
     how = evaluation_plan(experiment, evolution)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
-    snapshots = [*evolver.kept] if isinstance(evolver, Opposing) else []
-    present = [*snapshots, *(evaluation.individual for evaluation in evolver.population)]
+    return evolver, how
+
+
+def _individual(
+    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
+) -> tuple[Individual, EvaluationPlan]:
+    """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
+    from evorl.ec.core import Ranking, Seeding, unpack_evaluations
+    from evorl.population.dispatch import with_weights
+
+    evolver, how = _evolver(experiment, evolution, run)
+    kept = [*evolver.kept] if isinstance(evolver, Ranking) else []
+    present = [*kept, *(evaluation.individual for evaluation in evolver.population)]
     if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
         present += [
             with_weights(evolver.centre, evaluation.individual, evolution.population) for evaluation in evolver.arrived

@@ -74,8 +74,8 @@ def command(words: Sequence[str]) -> None:
     from evorl.matches import players as listed
     from evorl.matches import records, result
     from evorl.matches.judge import judge
-    from evorl.matches.play import Matches
     from evorl.matches.schedule import games_wanted, play_missing
+    from evorl.opponents.play import Matches
 
     entry = listed.read(request.players, request.trust)
     out = records.prepared(request.out or time.strftime("matrices/%Y%m%d-%H%M%S"))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from evorl.cli import config
 from evorl.jobs.run_players import Place, all_places, check_world, experiment_at, names, policy_at
 from evorl.mdp.core import Spec, World
@@ -37,6 +39,11 @@ class Player:
     form: str = ""
     """Players of the same form decide in one forward pass."""
 
+    @property
+    def weights(self) -> Sequence[Tensor]:
+        """What it plays with, as `Learner.weights` lists it; nothing for the rule player."""
+        return () if self.learner is None else self.learner.weights()
+
     def record(self) -> dict[str, Any]:
         """What a file says of it."""
         return {
@@ -61,7 +68,7 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
 
     Run directories are read as data. Raises `BadRequest`, with the word at fault, unless all play the same game.
     """
-    places = all_places([word for word in words if word != RULE], KEY)
+    places = all_places([word for word in words if word != RULE], KEY, trust)
     if not places:
         raise BadRequest("needs a run directory, whose world is played", KEY)
     if len(places) + (RULE in words) < 2:

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import combinations
 
 from evorl.cluster.core import Cluster
-from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.matches.players import Player
 from evorl.matches.records import Record, key
+from evorl.opponents.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.ops.proportions import wilson
 from evorl.util.errors import BadRequest
 
@@ -34,7 +34,7 @@ def games_wanted(games: int, width: float | None) -> Callable[[Sequence[float]],
 
 
 def play_missing(
-    matches: Matches, record: Record, wanted: Callable[[Sequence[float]], int], cluster: Cluster,
+    matches: Matches[Player], record: Record, wanted: Callable[[Sequence[float]], int], cluster: Cluster,
     show: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:  # fmt: skip
     """Play what the pairs of all players lack, and keep it. ``show`` gets the pairs that are done, and all of them."""
@@ -67,7 +67,7 @@ def _missing(players: Sequence[Player], record: Record, wanted: Callable[[Sequen
     return missing
 
 
-def _outcomes(matches: Matches, missing: Sequence[Pair], cluster: Cluster) -> Iterator[Outcome]:
+def _outcomes(matches: Matches[Player], missing: Sequence[Pair], cluster: Cluster) -> Iterator[Outcome]:
     """Play the pairs and yield their outcomes as they come: in tasks of many pairs, whose results are the same."""
     if cluster.in_process:
         for task in alike(missing, matches.players, len(missing)):
@@ -78,11 +78,11 @@ def _outcomes(matches: Matches, missing: Sequence[Pair], cluster: Cluster) -> It
     group = cluster.spawn(partial(_member, matches), min(cluster.workers, len(tasks)), (BadRequest,))
     try:
         for answers in group.map("play", [([tuple(pair) for pair in task],) for task in tasks]):
-            for pair, points, lengths in answers:
-                yield Outcome(Pair(*pair), points, lengths)
+            for pair, *games in answers:
+                yield Outcome(Pair(*pair), *games)
     finally:
         group.close()
 
 
-def _member(matches: Matches, index: int) -> Matches:
+def _member(matches: Matches[Player], index: int) -> Matches[Player]:
     return matches

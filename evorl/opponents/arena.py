@@ -27,8 +27,9 @@ NOBODY = -2
 class OpponentArena:
     """Slot g is the learner's side of game g: in episode n that of number g + n, by turns. One opponent has all others.
 
-    The opponent of an episode is a function of the episode's key and of the table that was there when it began. The
-    noise of its decisions is keyed by batch, slot and decision, so it does not depend on when observations arrive.
+    The opponent of an episode is a function of the episode's key, of the learner's side and of the table that was there
+    when it began. The noise of its decisions is keyed by batch, slot and decision, so it does not depend on when
+    observations arrive.
     """
 
     sides = 1
@@ -56,14 +57,14 @@ class OpponentArena:
         self._place = np.zeros((self.slots, arena.sides - 1), np.int64)  # of each opposing side, likewise
         self._seated = np.zeros(self.slots, np.bool_)  # the opponent's weights are in its places
         self._policies: dict[int, tuple[int, Sequence[Tensor]]] = {}  # form and weights of everyone, by number
-        self._chances = np.zeros(0)  # of everyone in the table, added up
+        self._chances = np.zeros((1, 0))  # of everyone in the table, added up; a row for all sides or for each
         self._turns = np.zeros(0, np.int64)  # who comes by turns, by the place in the table
         self._take_sides(np.arange(self.slots))
 
     def use(self, table: Table, latest: Sequence[Tensor], batch: int) -> None:
         """Choose opponents from this table in the batch of this number; ``latest``: the learner's weights in it."""
         self._begin_batch(batch)
-        self._chances = np.cumsum(table.chances)
+        self._chances = np.cumsum(np.atleast_2d(table.chances), 1)
         self._turns = 1 + np.flatnonzero(table.chances[1:]) if table.cycle else self._turns[:0]
         policies = zip(table.forms.tolist(), table.weights, strict=True)
         self._policies = {LATEST: (OWN, latest), **dict(zip(table.numbers.tolist(), policies, strict=True))}
@@ -230,7 +231,8 @@ class OpponentArena:
         key = int(self._episodes(game, self.number[game]))
         own = np.array(seeds.key("opponent", key), np.uint64)  # a stream of its own: worlds draw from the key
         drawn = seeds.uniform(own, 0)
-        which = int(np.searchsorted(self._chances, drawn * self._chances[-1], "right"))
+        chances = self._chances[self._side[game] % self.arena.sides % len(self._chances)]
+        which = int(np.searchsorted(chances, drawn * chances[-1], "right"))
         if which and len(self._turns):  # against each on every side of the learner, then against the next
             turn = self._first + game + self.number[game] // len(self._sides)
             which = int(self._turns[turn % len(self._turns)])

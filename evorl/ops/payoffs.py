@@ -7,6 +7,7 @@ of K players ``payoff[k]``, shaped [S_0, ..., S_(K-1)], is what player k earns f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog, minimize
 
 Array = NDArray[np.float64]
+MetaSolver = Literal["nash", "uniform", "prd", "alpha_rank"]
+PRD = (4000, 0.05)
+"""Iterations of projected replicator dynamics as a meta-solver, and the length of each, for payoffs from -1 to 1."""
 
 
 # ------------------------------------------------------------------ equilibria of zero-sum games
@@ -149,9 +153,10 @@ def _earned(payoff: Array, mixtures: Sequence[Array]) -> list[Array]:
     """What each strategy [S_k] of each player k earns against the mixtures of the others."""
     earned = []
     for k, own in enumerate(payoff):
-        for other in reversed(range(len(mixtures))):
-            if other != k:
-                own = np.tensordot(own, mixtures[other], (other, 0))
+        for mixture in reversed(mixtures[k + 1 :]):
+            own = own @ mixture
+        for mixture in mixtures[:k]:
+            own = (mixture @ own.reshape(len(mixture), -1)).reshape(own.shape[1:])
         earned.append(own)
     return earned
 
@@ -173,7 +178,7 @@ def projected_replicator(
     dπ_s = π_s (u_s - ū) and is projected to the mixtures that give each strategy at least ``least``.
     """
     mixtures = [np.full(n, 1 / n) for n in payoff.shape[1:]]
-    sums = [np.zeros(n) for n in payoff.shape[1:]]
+    sums = [mixture.copy() for mixture in mixtures]
     for _ in range(iterations):
         mixtures = [
             project(mixture + dt * mixture * (u - mixture @ u), least)
@@ -257,6 +262,36 @@ def _stationary(log: Array) -> Array:
         share[k] = np.logaddexp.reduce(share[:k] + rate[:k, k])
     share = np.exp(share - share.max())
     return np.asarray(share / share.sum())
+
+
+# ------------------------------------------------------------------ meta-strategies
+
+
+def meta_strategy(payoff: Array, solver: MetaSolver) -> tuple[Array, Array]:
+    """Return the mixture of each side that a meta-solver of PSRO gives for a zero-sum game [S_0, S_1].
+
+    Lanctot et al. 2017, arXiv 1711.00832; Muller et al. 2020, A generalized training approach for multiagent learning,
+    arXiv 1909.12823, for α-rank, whose mixtures are the marginals of its joint distribution in the limit of strong
+    selection. A symmetric game, whose payoffs are antisymmetric, has the same mixture on both sides. Raises ValueError
+    for an unknown solver.
+    """
+    symmetric = np.array_equal(payoff, -payoff.T)
+    match solver:
+        case "nash":
+            p, q, _ = nash(payoff)
+        case "uniform":
+            p, q = (np.full(n, 1 / n) for n in payoff.shape)
+        case "prd":
+            scale = float(np.abs(payoff).max()) or 1.0
+            p, q = projected_replicator(two_sided(payoff / scale), *PRD)
+        case "alpha_rank" if symmetric:
+            p = q = alpha_rank(payoff, np.inf)
+        case "alpha_rank":
+            joint = alpha_rank_of_players(two_sided(payoff), np.inf)
+            p, q = joint.sum(1), joint.sum(0)
+        case _:
+            raise ValueError(f"{solver!r} is none of {', '.join(get_args(MetaSolver))}")
+    return (p, p) if symmetric else (p, q)
 
 
 # ------------------------------------------------------------------ cycles

@@ -29,7 +29,7 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:
-        _check_opponents(experiment)
+        _check_opponents(experiment, evolution)
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if problem is not None and evolution.objectives not in (IndependentEvolution.objectives, problem.names):
@@ -38,15 +38,17 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
         raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
 
 
-def _check_opponents(experiment: Experiment) -> None:
+def _check_opponents(experiment: Experiment, evolution: IndependentEvolution) -> None:
     if isinstance(experiment.mdp, Problem):
         raise BadRequest("a function is no game, so there are no opponents", "ec")
     if experiment.rl.asynchronous:
         raise BadRequest("opponents are chosen between two batches; add rl.asynchronous=false", "ec")
     try:
-        experiment.mdp.all_sides()
+        sides = experiment.mdp.all_sides().sides
     except BadRequest as error:
         raise error.under("ec") from None
+    if evolution.sides not in (None, sides):
+        raise BadRequest(f"needs a game of {evolution.sides} sides, and this one has {sides}", "ec")
 
 
 def _check_caps(experiment: Experiment, evolution: IndependentEvolution) -> None:

@@ -21,7 +21,9 @@ from evorl.ec.core import (
     IndependentEvolution,
     Individual,
     Opposing,
+    Ranking,
     Seeding,
+    Tabular,
     genomes,
     pack,
     ranks_by_fitness,
@@ -35,7 +37,15 @@ from evorl.population.core import PopulationLoop
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.journal import IndividualEntry
-from evorl.population.results import TaskResult, check_results, errors_under_ec, mean, population_row, to_evaluation
+from evorl.population.results import (
+    POINTS,
+    TaskResult,
+    check_results,
+    errors_under_ec,
+    mean,
+    population_row,
+    to_evaluation,
+)
 from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import WarmStart, initial_states
 from evorl.rl.core import Metrics, NotFinite
@@ -69,7 +79,8 @@ class Population(PopulationLoop[Task]):
         self.space, self.objective_names = self.warm_start.within(plan.space), plan.objective_names
         self.plan = replace(plan, space=self.space)
         with errors_under_ec():
-            check_results(evolution.wanted(self.space), experiment.mdp)
+            wanted = evolution.wanted(self.space)
+            check_results(wanted, experiment.mdp, [POINTS] if evolution.opposes else [])
             self.evolver = evolution.evolver(self.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
             self.warm_start.release()
@@ -78,7 +89,7 @@ class Population(PopulationLoop[Task]):
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
         self.best_individual = BestIndividual(
-            Selection(experiment, evolution, self.plan, replays=not isinstance(self.evolver, Opposing))
+            Selection(experiment, evolution, self.plan, not (POINTS in wanted or isinstance(self.evolver, Ranking)))
         )
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
@@ -164,17 +175,22 @@ class Population(PopulationLoop[Task]):
         self.steps += sum(evaluation.cost for evaluation in evaluations)
         self.evaluations += len(evaluations)
         self._count_failures([(evaluation, reason) for evaluation, reason, _ in answered])
-        if not isinstance(self.evolver, Opposing):
+        if not isinstance(self.evolver, Ranking):
             self._update_best(evaluations)
         rows = [
             population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
+            | (self.evolver.about(evaluation.individual.id) if isinstance(self.evolver, Opposing) else {})
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)
+        before = self.evolver.generation
         metrics = self._learn(evaluations, answer.seen)
-        if isinstance(self.evolver, Opposing):
+        if isinstance(self.evolver, Ranking):
             self._follow_leader(self.evolver)
-        return Progress(metrics | self._metrics(), rows)
+        tables = []
+        if isinstance(self.evolver, Tabular) and self.evolver.generation > before:
+            tables = [{"step": self.steps, **self.evolver.table()}]
+        return Progress(metrics | self._metrics(), rows, payoffs=tables)
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver. New input statistics are shared from the next generation on."""
@@ -186,21 +202,23 @@ class Population(PopulationLoop[Task]):
         if self.evolver.generation > before:
             metrics |= self._diversity()
             self.shared = None if self.moments is None else self.moments.state_dict()
-        if self.evaluations >= self.evolution.population and not isinstance(self.evolver, Opposing):
-            self.warm_start.release()  # the first policies of a league go on playing
+        if self.evaluations >= self.evolution.population and not self.evolution.opposes:
+            self.warm_start.release()  # else the first policies go on playing
         return metrics
 
     def _with_opponents(self, individual: Individual) -> Individual:
         """Return an individual with the policies of its opponents, where it has some."""
-        if not isinstance(self.evolver, Opposing):
+        if not (self.evolution.opposes and isinstance(self.evolver, Opposing)):
             return individual
         matches = self.evolver.opponents(individual.id)
-        others = [self._with_memory(match.policy) for match in matches if match.policy is not None]
+        others = [match for match in matches if match.policy is not None]
+        policies = [self._with_memory(match.policy) for match in others if match.policy is not None]
+        itself = [match.by_side or (match.chance,) for match in matches if match.policy is None]
         opponents = {
-            "numbers": [match.number for match in matches if match.policy is not None],
-            "chances": [match.chance for match in matches if match.policy is not None],
-            "itself": sum(match.chance for match in matches if match.policy is None),
-            "policies": pack(others),
+            "numbers": [match.number for match in others],
+            "chances": [list(match.by_side or (match.chance,)) for match in others],
+            "itself": [sum(sides) for sides in zip(*itself, strict=True)],
+            "policies": pack(policies),
         }
         return individual._replace(memory={**(individual.memory or {}), "opponents": opponents})
 
@@ -208,7 +226,7 @@ class Population(PopulationLoop[Task]):
 
     def _value(self, evaluation: Evaluation) -> float:
         """Return the number that ranks individuals in output for people."""
-        if isinstance(self.evolver, Opposing):
+        if isinstance(self.evolver, Ranking):
             return self.evolver.score(evaluation)
         fitness = evaluation.result.get("fitness") if self.ranks_by_fitness else None
         return evaluation.objectives[0] if fitness is None else mean(fitness)
@@ -224,7 +242,7 @@ class Population(PopulationLoop[Task]):
                 self._note_fitness(value)
         self._note_genes(before)
 
-    def _follow_leader(self, evolver: Opposing) -> None:
+    def _follow_leader(self, evolver: Ranking) -> None:
         """Name the best one best, whose score changes with everybody's games."""
         before, leader = self.leader, evolver.leader
         if leader is not None:

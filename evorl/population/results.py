@@ -31,6 +31,8 @@ from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 Array = NDArray[Any]
+POINTS = "points"
+"""The result that tells the points of an individual in the games that it learned from, against other individuals."""
 PATIENCE_S = 5.0
 """Approximate limit on the wall time of the one episode that `check_results` plays."""
 
@@ -74,13 +76,18 @@ def with_seconds(
     return [answer._replace(seconds=share) for answer in answers]
 
 
-def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> IndividualResult:
+def result_of_episodes(
+    evolution: Evolution, episodes: list[Episode], sides: int = 1, points: Array | None = None
+) -> IndividualResult:
     """Turn the episodes of an individual, in order, into its objectives, results and cost.
 
-    An individual that plays ``sides`` > 1 sides of a game has that many episodes per game. Raises `BadRequest` for an
-    objective that the episodes do not report.
+    An individual that plays ``sides`` > 1 sides of a game has that many episodes per game. ``points`` are those of the
+    games that it learned from, if its opponents were individuals: its result `POINTS`, one half if no game ended.
+    Raises `BadRequest` for an objective that the episodes do not report.
     """
     result, cost = numbers_of_episodes(episodes, sides)
+    if points is not None:
+        result[POINTS] = points if len(points) else np.array([0.5])
     return IndividualResult(
         [objective_value(objective, result) for objective in evolution.objectives], cost, result, None, None, ""
     )

@@ -17,12 +17,13 @@ from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict
 from evorl.nets.flat import Layout
-from evorl.opponents.appointed import Appointed, Appointment
+from evorl.opponents.appointed import Appointed
 from evorl.opponents.core import PastSelves
 from evorl.opponents.sampler import OpposedLockstep
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
+from evorl.population.opposed import ACTING, appointed, games_of, layout_of, play_match, sides_of, split
 from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
 from evorl.rl.core import Learner, NotFinite, inherited, optimizers
 from evorl.training.experiment import Experiment
@@ -32,8 +33,6 @@ from evorl.util.errors import BadRequest
 from evorl.util.types import with_whole_rows
 
 Array = NDArray[Any]
-ACTING = ("moments",)
-"""Parts of a learner's state that its policy needs to act, beside its weights."""
 
 
 def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
@@ -43,7 +42,7 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
 
-    layout = _layout(begun(0))
+    layout = layout_of(begun(0))
 
     def fresh(number: int) -> NDArray[np.float32]:
         policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]
@@ -86,8 +85,10 @@ class TrainEvaluator:
         return [self._live(individual) for individual in individuals]
 
     def _live(self, individual: Individual) -> IndividualResult:
-        individual, against = _split_opponents(individual)
-        opponents = None if against is None else PastSelves(latest=against["itself"])
+        individual, against = split(individual)
+        if against is not None and "match" in (individual.memory or {}):
+            return self._play_match(individual, against)
+        opponents = None if against is None else PastSelves(sides=sides_of(against))
         try:
             own = with_values(self.experiment, self.space.values(individual.genes))
             own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
@@ -98,7 +99,10 @@ class TrainEvaluator:
                 raise
             return failed_result(self.evolution, str(error))
         try:
-            pool = None if opponents is None or against is None else _appointed(run, opponents, against)
+            pool = None if opponents is None or against is None else appointed(opponents, run.learner, against)
+            if pool is not None:
+                assert isinstance(run.source, OpposedLockstep)
+                run.source.pool = pool
             return self._trained(run, individual, pool)
         except NotFinite as error:
             return failed_result(
@@ -107,9 +111,18 @@ class TrainEvaluator:
         finally:
             run.close()
 
+    def _play_match(self, individual: Individual, against: Mapping[str, Any]) -> IndividualResult:
+        """Play in the world of the experiment, whatever the genes are, so that all play the same game."""
+        own = self.experiment
+        learner = own.rl.learner(spec(own.mdp), own.seed, torch.device("cpu"))
+        try:
+            return play_match(self.evolution, own.mdp, learner, individual, against)
+        except NotFinite as error:
+            return failed_result(self.evolution, str(error))
+
     def _trained(self, run: Run, individual: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution
-        layout = _layout(run.learner)
+        layout = layout_of(run.learner)
         run.steps = began = (
             individual.memory["steps"] if individual.memory else 0
         )  # a child's schedules continue its parent's
@@ -121,45 +134,16 @@ class TrainEvaluator:
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
-        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         memory: StateDict = {"steps": run.steps, "learner": kept}
+        points = None
         if pool is not None:
-            opponents, points = np.array(pool.games, np.float64).reshape(-1, 2).T
-            memory["games"] = {"opponents": opponents.astype(np.int64), "points": points.copy()}
+            memory["games"] = games = games_of(pool)
             memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
+            points = games["points"]
+        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides, points)
         return answer._replace(
             cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory
         )
-
-
-def _split_opponents(individual: Individual) -> tuple[Individual, Mapping[str, Any] | None]:
-    """An individual without its opponents, and these (`evorl.population.loop`); None where it has none."""
-    if "opponents" not in (individual.memory or {}):
-        return individual, None
-    memory = dict(individual.memory or {})
-    opponents = memory.pop("opponents")
-    return individual._replace(memory=memory or None), opponents
-
-
-def _appointed(run: Run, config: PastSelves, against: Mapping[str, Any]) -> Appointed:
-    """Let an individual play these opponents, and return their pool."""
-    learner = run.learner
-    fresh, layout = learner.state_dict(), _layout(learner)
-    others = []
-    policies = unpack(against["policies"])
-    for number, chance, policy in zip(against["numbers"], against["chances"], policies, strict=True):
-        known = (policy.memory or {}).get("learner", {})
-        learner.load_policy({**fresh, **known, "policy": layout.unflatten(torch.tensor(policy.weights))})
-        others.append(Appointment(number, chance, [x.detach().cpu().clone() for x in learner.weights()]))
-    learner.load_state_dict(fresh)
-    assert isinstance(run.source, OpposedLockstep)
-    run.source.pool = pool = Appointed(config, others)
-    return pool
-
-
-def _layout(learner: Learner) -> Layout:
-    policy = learner.state_dict()["policy"]
-    return Layout(tuple(policy), tuple(x.shape for x in policy.values()))
 
 
 def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:

@@ -21,7 +21,7 @@ from evorl.record.hardware import Hardware
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util.types import StateDict, Steps
 
-RowFile = Literal["population.jsonl", "jobs.jsonl", "opponents.jsonl"]
+RowFile = Literal["population.jsonl", "jobs.jsonl", "opponents.jsonl", "payoffs.jsonl"]
 """The files of rows beside metrics.jsonl."""
 _log = logging.getLogger("evorl")
 

@@ -122,12 +122,17 @@ METRICS: dict[str, Metric] = {
     ),
     "opponents/score_worst": Metric("fraction", "the same against the opponent that is hardest to beat"),
     "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
-    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play"),
+    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play; psro: policies"),
     "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run"),
     "league/score": Metric(
         "fraction", "league: share of the games that its best agent wins, a draw counting half, mean over the snapshots"
     ),
     "league/score_worst": Metric("fraction", "league: the same against the snapshot that is hardest to beat"),
+    "league/gain": Metric(
+        "return", "psro: what the newest oracles earn more than the mixtures that they answer, both sides added up"
+    ),
+    "league/value": Metric("return", "psro: what side 0 earns if both sides play the meta-strategy"),
+    "league/regret": Metric("return", "psro: NashConv of the meta-strategy within the table; nash: 0"),
     # Populations.
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),

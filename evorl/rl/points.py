@@ -1,4 +1,4 @@
-"""Who has won a game, as points: 1 for a win, 1/2 for a draw, 0 for a defeat."""
+"""Who has won a game, as points (1 for a win, 1/2 for a draw, 0 for a defeat), and by how much."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def points(episode: Episode, other: Episode | None = None) -> float:
         return won if other is None else (won + 1 - other.results["win"]) / 2
     lead = episode.ret - (0.0 if other is None else other.ret)
     return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
+
+
+def margin(episode: Episode, other: Episode | None = None) -> float:
+    """Return half of what the side that played ``episode`` earned more than the other side, ``other``.
+
+    In a game in which one side loses what the other wins this is its return, which it is without ``other``, too.
+    """
+    return episode.ret if other is None else (episode.ret - other.ret) / 2

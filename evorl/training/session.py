@@ -50,6 +50,8 @@ class Progress(NamedTuple):
     """Rows of jobs.jsonl."""
     opponents: Sequence[dict[str, Any]] = ()
     """Rows of opponents.jsonl: opponents that play no more."""
+    payoffs: Sequence[dict[str, Any]] = ()
+    """Rows of payoffs.jsonl: tables of a new generation of policies that play each other."""
 
 
 class Work(Protocol):
@@ -249,6 +251,7 @@ class Session:
         self._write_rows("population.jsonl", progress.evaluated)
         self._write_rows("jobs.jsonl", progress.jobs)
         self._write_rows("opponents.jsonl", progress.opponents)
+        self._write_rows("payoffs.jsonl", progress.payoffs)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:

@@ -16,20 +16,21 @@ import yaml
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.core import Evolution, IndependentEvolution
 from evorl.ec.genetic import Genetic
+from evorl.ec.pbt import PBT
 from evorl.ec.shared_critic import CriticWorker, MeanComparing, SharedCriticEvolution, SteadyStateEvolution
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 EXAMPLES = [(name, code) for name, text in SECTIONS.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
 LEAST = {
-    "pbt": -1e-8, "league": -1e-6,
+    "pbt": -1e-8, "coevolution": -1e-6, "league": -1e-6, "psro": -1e-9,
     "cem_rl": -1e-4, "p_cem_rl": -1e-4, "acem_rl": -1e-4, "one_plus_one_rl": -1e-4, "aes_rl": -5e-4,
     "openai_es": -0.01, "cma_es": -1e-8, "cem": -2e-3, "one_plus_one": -1e-8, "pso": -1e-4, "cso": -1e-6, "sga": -1e-2,
     "nsga2": -0.05, "nsga3": -0.05, "map_elites": -0.05, "random": -1.5,
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases("map_elites-12")
+@pytest.mark.slow_cases("map_elites-14")
 @pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(EXAMPLES)])
 def test_an_example_finds_what_it_should(name: str, code: str) -> None:
     names: dict[str, Any] = {}
@@ -47,7 +48,7 @@ TABLES = {name: dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE))
 
 ELSEWHERE = (
     *(Evolution, IndependentEvolution, Genetic, SharedCriticEvolution, CriticWorker, SteadyStateEvolution),
-    *(MeanComparing, CEMRL),
+    *(MeanComparing, CEMRL, PBT),
 )
 """Classes whose keys stand in the conf file alone, or in the table of a section of their own."""
 

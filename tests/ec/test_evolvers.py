@@ -21,6 +21,7 @@ from evorl.ec.aes_rl import AESRL
 from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
+from evorl.ec.coevolution import Coevolution
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.league import League
@@ -33,6 +34,7 @@ from evorl.ec.openai_es import OpenAIES
 from evorl.ec.p_cem_rl import PCEMRL
 from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
+from evorl.ec.psro import PSRO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.shared_critic import MEAN, SharedCriticEvolution, SteadyState
@@ -67,11 +69,14 @@ class Case:
     """The least population it takes."""
     bounded: bool = False
     """Whether no more than its population can be in flight."""
+    waits: bool = False
+    """Whether it always waits for a generation."""
 
     @property
     def modes(self) -> tuple[bool, ...]:
         """The values of ``asynchronous`` that it has; who shares a critic has one, which is no key."""
-        return (False, True) if isinstance(self.hyper, IndependentEvolution) else (self.hyper.asynchronous,)
+        either = isinstance(self.hyper, IndependentEvolution) and not self.waits
+        return (False, True) if either else (self.hyper.asynchronous,)
 
 
 CASES = {
@@ -81,12 +86,22 @@ CASES = {
         (MIXED, ONLY_GENES),
         bounded=True,
     ),
+    "pbt-population": Case(
+        PBT(population=4, opponents="population", asynchronous=False), (MIXED, ONLY_GENES), bounded=True
+    ),
+    "coevolution": Case(Coevolution(population=6, asynchronous=False), (MIXED, ONLY_GENES), smallest=2, bounded=True),
     "pbt-none": Case(PBT(population=4, exploit="none", asynchronous=False), (MIXED, ONLY_GENES), bounded=True),
     "league": Case(
         League(population=6, train_steps=10, snapshot=20, longest=30, capacity=5, opponents=2),
         (MIXED, ONLY_GENES),
         smallest=4,
         bounded=True,
+    ),
+    "psro": Case(PSRO(), (MIXED, ONLY_GENES), waits=True),
+    "psro-several": Case(
+        PSRO(population=3, slots=4, anew=True, symmetric=True, meta_solver="uniform", opponents=2),
+        (MIXED, ONLY_GENES),
+        waits=True,
     ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
     "nsga2": Case(NSGA2(population=6)),
@@ -166,10 +181,19 @@ def made(case: Case, space: Space, seed: int = 3, asynchronous: bool | None = No
 
 def evaluated(case: Case, one: Individual) -> Evaluation:
     """A sound evaluation; the weights come back a little changed, as after training."""
+    if "match" in (one.memory or {}):
+        return played(case, one)
     x = np.concatenate([one.genes, one.weights if one.weights is not None else []])
     f = (float(-np.sum((x - 0.4) ** 2)), float(-np.sum((x + 0.1) ** 2)))
     after = one if one.weights is None else one._replace(weights=one.weights * np.float32(0.99))
     return Evaluation(after, f[: 1 + case.hyper.several], 10, {"score": np.array([f[0], f[1]])})
+
+
+def played(case: Case, one: Individual) -> Evaluation:
+    """The evaluation of a match of PSRO, whose individual has no weights."""
+    match = (one.memory or {})["match"]
+    earned = np.sin(np.add.outer(3.0 * match["player"] - np.array(match["others"]), [0.0, 1.0]))
+    return Evaluation(one._replace(memory={"games": {"earned": earned}}), (math.nan,), 10)
 
 
 def failed(case: Case, one: Individual) -> Evaluation:
@@ -245,7 +269,7 @@ def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool)
         assert one.genes.shape == (len(space.genes),) and one.genes.dtype == np.float64
         assert (one.genes >= space.low).all() and (one.genes <= space.high).all()
         assert space.values(one.genes).keys() == {gene.name for gene in space.genes}
-        assert (one.weights is None) == (space.weights == 0)
+        assert (one.weights is None) == (space.weights == 0 or one.role == "match")
         if one.weights is not None:
             assert one.weights.shape == (space.weights,) and one.weights.dtype == np.float32
             assert np.isfinite(one.weights).all()

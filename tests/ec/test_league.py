@@ -158,7 +158,7 @@ def slices(evolver: Agents, points: Callable[[int, int], float], number: int = 1
 
 def taken(evolver: Agents) -> list[tuple[int, str, float]]:
     """Each snapshot's agent and role, and its distance from the start of that agent in slices."""
-    found = [(one.agent, one.role, evolver.policies[one.policy]) for one in evolver.snapshots]
+    found = [(one.agent, one.role, evolver.policies.by_number[one.policy]) for one in evolver.snapshots]
     return [(agent, role, float((policy.weights[1]) / 0.125)) for agent, role, policy in found if agent is not None]
 
 
@@ -166,8 +166,8 @@ def test_the_first_copies_of_main_agents_stay_as_they_were() -> None:
     evolver = agents()
     slices(evolver, lambda agent, other: 0.5)
     assert taken(evolver) == [(0, "main", 0.0)]
-    assert evolver.policies[evolver.agents[0].policy].weights[1] == 0.125
-    assert evolver.policies[evolver.agents[0].policy].memory == {"learner": {}}
+    assert evolver.policies.by_number[evolver.agents[0].policy].weights[1] == 0.125
+    assert evolver.policies.by_number[evolver.agents[0].policy].memory == {"learner": {}}
     assert evolver.population[0].individual.memory == {"steps": 1}
 
 
@@ -209,10 +209,10 @@ def test_the_oldest_snapshots_leave_and_their_policies_with_them() -> None:
     evolver = agents(capacity=2, longest=20, opponents=2)
     slices(evolver, lambda agent, other: 1.0, 12)
     assert len(evolver.snapshots) == 2 and len(evolver.kept) == 2
-    playing = {policy for match in evolver._matches.values() for _, policy, _ in match}
-    assert {*evolver.policies} == playing | {one.policy for one in (*evolver.agents, *evolver.snapshots)}
+    playing = {policy for match in evolver.policies.matches.values() for _, policy, _ in match}
+    assert {*evolver.policies.by_number} == playing | {one.policy for one in (*evolver.agents, *evolver.snapshots)}
     assert len(evolver.payoffs.state_dict()["pairs"]) <= 5 * 4
-    assert max(len(match) for match in evolver._matches.values()) <= 2
+    assert max(len(match) for match in evolver.policies.matches.values()) <= 2
 
 
 def test_the_leader_is_the_main_agent_that_beats_most_snapshots() -> None:
@@ -264,5 +264,7 @@ def test_self_play_runs_in_circles_and_the_league_does_not() -> None:
 
     for _ in range(60):
         evolver.tell([learned(one) for one in evolver.ask()])
-    mains = [strategy(evolver.policies[one.policy].weights) for one in evolver.snapshots if one.role == "main"]
+    mains = [
+        strategy(evolver.policies.by_number[one.policy].weights) for one in evolver.snapshots if one.role == "main"
+    ]
     assert (BEATS @ np.mean(mains, 0)).max() < 0.2

@@ -259,3 +259,45 @@ def test_genes_are_drawn_anew_as_often_as_it_is_said() -> None:
 def test_more_slots_than_members_are_refused() -> None:
     with pytest.raises(BadRequest, match="is more than the population"):
         PBT(population=3, slots=4)
+
+
+# ------------------------------------------------------------------ the population as opponents
+
+
+def played(evolver: Strategy, asked: list[Individual], scores: list[float]) -> None:
+    """Members come back from a slice of games, a little changed."""
+    for one, score in zip(asked, scores, strict=True):
+        memory = {"steps": 1, "games": {"opponents": [0], "points": [1.0]}, "acting": {"learner": {"moments": one.id}}}
+        after = one._replace(weights=one.weights + np.float32(1), memory=memory)
+        evolver.tell([Evaluation(after, (score,))])
+
+
+def against(evolver: Strategy, one: Individual) -> list[float | None]:
+    """The first weight of each opponent; None for the member itself."""
+    matches = evolver.opponents(one.id)
+    assert [match.number for match in matches] == [0, 1, 2] and {match.chance for match in matches} == {1 / 3}
+    return [None if match.policy is None else float(match.policy.weights[0]) for match in matches]
+
+
+def test_a_member_plays_the_policies_that_the_others_have() -> None:
+    space = Space(weights=1, fresh=lambda number: np.array([10 * number], np.float32))
+    evolver = PBT(population=3, opponents="population").evolver(space, 0)
+    first = evolver.ask()
+    assert [against(evolver, one) for one in first] == [[None, 10, 20], [0, None, 20], [0, 10, None]]
+    played(evolver, first[:1], [1.0])
+    (again,) = evolver.ask()
+    assert against(evolver, again) == [None, 10, 20]
+    assert against(evolver, first[1]) == [0, None, 20], "those of a slice stay the same"
+    played(evolver, first[1:], [1.0, float("nan")])
+    _, third = evolver.ask()
+    assert against(evolver, third)[:2] == [1, 11], "who fails keeps the policy that it had"
+    policy = evolver.opponents(third.id)[0].policy
+    assert policy is not None and policy.memory == {"learner": {"moments": 0}}
+    assert again.memory == {"steps": 1}
+    assert {*evolver.policies.by_number} == {1, 2, 3, 4}, "of those that were replaced the one that still plays"
+
+
+def test_the_world_is_the_opponent_where_nothing_else_is_said() -> None:
+    assert not PBT().opposes and "policies" not in PBT().evolver(SPACE, 0).state_dict()
+    with pytest.raises(BadRequest, match="take lifetime=train"):
+        PBT(opponents="population", lifetime="play")

@@ -68,9 +68,9 @@ def test_genes_of_another_measure_keep_their_values() -> None:
 
 def test_a_choice_that_is_no_more_is_drawn_by_the_individuals_number() -> None:
     move = SpaceChange(Space((Gene("c", choices=("a",)),)), Space((Gene("c", choices=("x", "y", "z")),)), {"c": "a"}, 1)
-    drawn = [move.now.values(move.genes(np.zeros(1), number))["c"] for number in range(60)]
+    drawn = [move.present.values(move.genes(np.zeros(1), number))["c"] for number in range(60)]
     assert set(drawn) == {"x", "y", "z"}
-    assert drawn == [move.now.values(move.genes(np.zeros(1), number))["c"] for number in range(60)]
+    assert drawn == [move.present.values(move.genes(np.zeros(1), number))["c"] for number in range(60)]
 
 
 def told(evolver: Any, generations: int) -> Any:
@@ -226,5 +226,5 @@ def test_a_swarm_flies_on(hyper: PSO | CSO) -> None:
 def test_a_value_beyond_a_new_range_is_no_place_to_begin() -> None:
     """All would begin at the bound next to it, and those that only cross would stay there."""
     move = SpaceChange(Space(), Space((Gene("x", 1, 2), Gene("n", 1, 9, integer=True))), {"x": 3.0, "n": 4}, 1)
-    drawn = [move.now.values(move.genes(np.empty(0), number)) for number in range(20)]
+    drawn = [move.present.values(move.genes(np.empty(0), number)) for number in range(20)]
     assert len({one["x"] for one in drawn}) == 20 and {one["n"] for one in drawn} == {4}

@@ -16,7 +16,7 @@ from harness import QUICK, fingerprint, go
 from evorl.mdp import check
 from evorl.mdp.core import Array, Step
 from evorl.mdp.openspiel import OpenSpiel
-from evorl.mdp.openspiel.equilibrium import Policy, nash_conv, table
+from evorl.mdp.openspiel.equilibrium import Policy, mixed, nash_conv, nash_conv_of, table
 from evorl.mdp.turns import TurnBattle
 from evorl.record import checkpoint
 from evorl.util.errors import BadRequest
@@ -229,6 +229,26 @@ def test_a_mixture_is_of_games_not_of_decisions() -> None:
     assert nash_conv(KUHN, [bets, bets]) == pytest.approx(nash_conv(KUHN, [bets]))
 
 
+@pytest.mark.parametrize("world", [KUHN, LEDUC, KUHN_3], ids=["kuhn", "leduc", "kuhn of three"])
+def test_mixtures_of_the_sides_are_those_of_openspiel(world: OpenSpiel) -> None:
+    from open_spiel.python.algorithms import exploitability, policy_aggregator
+
+    rng, game = np.random.default_rng(0), world.loaded.game
+    sides = range(game.num_players())
+
+    def drawn(inputs: tuple[Array, ...], legal: Array) -> Array:
+        x = legal * rng.gamma(0.3, size=legal.shape) + 1e-6 * legal
+        return x / x.sum(1, keepdims=True)
+
+    tables = [table(world, drawn) for _ in range(3)]
+    mixtures = [rng.dirichlet(np.ones(3)).tolist() for _ in sides]
+    theirs = policy_aggregator.PolicyAggregator(game).aggregate(sides, [tables] * len(sides), mixtures)
+    ours = mixed(tables, mixtures)
+    for state in ours.states:
+        assert ours.action_probabilities(state) == pytest.approx(theirs.action_probabilities(state), abs=1e-9)
+    assert nash_conv_of(tables, mixtures) == pytest.approx(exploitability.nash_conv(game, theirs), abs=1e-9)
+
+
 def test_what_has_no_table_is_refused() -> None:
     with pytest.raises(BadRequest, match="goofspiel has simultaneous moves"):
         table(GOOFSPIEL, uniform)
@@ -239,6 +259,7 @@ def test_what_has_no_table_is_refused() -> None:
 # ------------------------------------------------------------------ runs
 
 
+@pytest.mark.slow_cases("opponents=none")
 @pytest.mark.parametrize("words", [("opponents=none",), ("opponents=pfsp", "opponents.snapshot=256")], ids="".join)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...], tmp_path: Path) -> None:
     own = (*QUICK, "mdp=openspiel", "mdp.game=leduc_poker", *words)

@@ -170,6 +170,7 @@ def test_a_game_can_be_drawn() -> None:
     assert COUNTS.seconds_per_step == 1 / 5 and GIFTS.seconds_per_step is None
 
 
+@pytest.mark.slow_cases("opponents=none")
 @pytest.mark.parametrize("words", [("opponents=none",), ("opponents=pfsp", "opponents.snapshot=256")], ids="".join)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...], tmp_path: Path) -> None:
     own = (*QUICK, "mdp=pettingzoo", f"mdp.id={FOUR.id}", *words)

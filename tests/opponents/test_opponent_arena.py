@@ -299,3 +299,19 @@ def test_opponents_decide_while_the_learner_waits_with_some_of_its_slots() -> No
         elif not player.waiting.all():
             player.recv()
     arena.close()
+
+
+def test_chances_may_be_those_of_the_side_that_the_learner_has() -> None:
+    table = table_of(PONG, (0.0, 0.5, 0.5))._replace(chances=np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]))
+    arena, met = against(PONG, 8, Episodes(0, "sides"), table), Counter[tuple[int, int]]()
+    player = Player(arena, policy(PONG, 1))
+    rows, noise = np.arange(8), EvaluationNoise(arena, 0, True)
+    met.update(zip((arena._side % 2).tolist(), arena.opponent.tolist(), strict=True))
+    while met.total() < 100:
+        player.send(rows, player.decide(noise.take(rows)))
+        now, over = player.recv()
+        rows = now.slots
+        met.update((int(arena._side[slot]) % 2, int(arena.opponent[slot])) for slot, _ in over)
+    assert met.keys() == {(0, 10), (1, 11), (1, LATEST)}
+    assert met[0, 10] == pytest.approx(met.total() / 2, abs=5) and met[1, 11] > 10 < met[1, LATEST]
+    arena.close()

@@ -66,7 +66,7 @@ def table(directory: Path, aside: int = -1) -> list[dict[str, Any]]:
     return [row for row in rows if not (row["step"] == aside and row["present"])]
 
 
-@pytest.mark.slow_cases(but=("pong", "rule player and runs"))
+@pytest.mark.slow_cases(but=("rule player and runs",))
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: Path) -> None:
     steps = 4000 if case == "dqn" else 2000
@@ -81,7 +81,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: P
     assert (len(pool["snapshots"]) == 2 and pool["next"] > 2) or few
 
 
-@pytest.mark.slow_cases("recurrent", "several members", "in a cycle")
+@pytest.mark.slow_cases(but=("rule player and runs",))
 @pytest.mark.parametrize("case", ["pong", "recurrent", "several members", "rule player and runs", "in a cycle"])
 def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     here = run(tmp_path / "here", case, 3000)

@@ -14,6 +14,7 @@ from evorl.ops.payoffs import (
     alpha_rank,
     alpha_rank_of_players,
     cyclic_share,
+    meta_strategy,
     nash,
     nash_averaging,
     nash_conv,
@@ -184,6 +185,32 @@ def test_players_of_their_own_go_where_neither_deviates() -> None:
 def test_matching_pennies_goes_round() -> None:
     payoff = two_sided(np.array([[1.0, -1.0], [-1.0, 1.0]]))
     assert alpha_rank_of_players(payoff) == pytest.approx(np.full((2, 2), 0.25))
+
+
+# ------------------------------------------------------------------ meta-strategies
+
+
+@pytest.mark.parametrize("payoff", [UNEVEN, 7 * UNEVEN[:2], UNEVEN[:, :2] + 0.3], ids=["symmetric", "wide", "tall"])
+def test_meta_strategies_are_mixtures_and_those_of_a_symmetric_game_are_alike(payoff: np.ndarray) -> None:
+    for solver in ("nash", "uniform", "prd", "alpha_rank"):
+        mixtures = meta_strategy(payoff, solver)
+        assert [mixture.shape for mixture in mixtures] == [(n,) for n in payoff.shape]
+        assert all(mixture.sum() == pytest.approx(1) and mixture.min() >= 0 for mixture in mixtures)
+        assert payoff is not UNEVEN or np.array_equal(*mixtures)
+        if solver in ("nash", "prd"):
+            assert nash_conv(two_sided(payoff), mixtures) < (1e-9 if solver == "nash" else 0.02)
+
+
+def test_the_meta_strategies_of_alpha_rank_are_marginals() -> None:
+    payoff = np.random.default_rng(0).normal(size=(4, 3))
+    joint = alpha_rank_of_players(two_sided(payoff), math.inf)
+    for side, mixture in enumerate(meta_strategy(payoff, "alpha_rank")):
+        assert mixture == pytest.approx(joint.sum(1 - side))
+
+
+def test_a_meta_solver_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="'cfr' is none of nash, uniform, prd, alpha_rank"):
+        meta_strategy(UNEVEN, "cfr")  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ cycles

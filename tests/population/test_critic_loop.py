@@ -68,7 +68,7 @@ LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_p
 """Those of make faults."""
 
 
-@pytest.mark.slow_cases(but=("synchronous-cem_rl", "asynchronous-aes_rl"))
+@pytest.mark.slow_cases(but=("asynchronous-aes_rl",))
 @pytest.mark.parametrize(
     ("kind", "case"),
     [

@@ -19,9 +19,11 @@ from evorl.cli import config
 from evorl.ec.core import pack, unpack
 from evorl.ec.league import Agents
 from evorl.jobs.saved_policies import checkpoint_of, saved_policy
+from evorl.matches import players as listed
 from evorl.population.loop import Population
 from evorl.population.train_evaluator import TrainEvaluator
 from evorl.record import checkpoint
+from evorl.util.errors import BadRequest
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +58,12 @@ def test_a_slice_is_played_against_the_opponents_that_were_sent(monkeypatch: pyt
     matches = evolver.opponents(main.id)
     assert one.memory is None and len(matches) > 2
     assert table.numbers.tolist() == [match.number for match in matches if match.policy is not None]
-    by_number = {match.number: match for match in matches}
-    for number, chance, weights in zip(table.numbers.tolist(), table.chances[1:], table.weights, strict=True):
+    by_number, (chances,) = {match.number: match for match in matches}, table.chances
+    for number, chance, weights in zip(table.numbers.tolist(), chances[1:], table.weights, strict=True):
         policy = by_number[number].policy
         assert policy is not None and chance == pytest.approx(by_number[number].chance)
         assert torch.equal(weights[0], torch.from_numpy(policy.weights))
-    assert table.chances.sum() == pytest.approx(1)
+    assert chances.sum() == pytest.approx(1)
     games = answer.memory["games"]
     assert {*games["opponents"]} <= {-1, *table.numbers.tolist()} and {*games["points"]} <= {0, 0.5, 1}
     assert len(games["opponents"]) == len(games["points"]) > 8, (
@@ -88,6 +90,8 @@ def test_the_best_one_is_the_main_agent_with_the_highest_score(league: Path) -> 
     assert 0 <= last["league/score_worst"] <= last["league/score"] <= 1
     assert last["league/snapshots"] > 3 and last["league/resets"] >= 1
     roles = [line["role"] for line in journal(league)]
+    agents = {line["agent"]: line["agent_role"] for line in journal(league)}
+    assert agents == dict(enumerate(["main"] * 3 + ["main exploiter"] + ["league exploiter"] * 2))
     assert roles[:6] == ["initial"] * 6 and "reset" in roles and "goes on" in roles
 
 
@@ -117,6 +121,20 @@ def test_a_snapshot_can_be_evaluated(league: Path) -> None:
     packed = next(one for one in unpack(evolver["policies"]) if one.id == gone)
     np.testing.assert_array_equal(saved.individual.weights, packed.weights)
     assert str(saved.policy["moments"]) == str(packed.memory["learner"]["moments"]) != "None"
+
+
+def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
+    entry = listed.read([f"{league}@all", f"{league}@best", "rule"])
+    evolver = checkpoint.run_state(league)[1]["evolver"]
+    by_number = dict(zip(evolver["policy"], unpack(evolver["policies"]), strict=True))
+    snapshots = [by_number[policy] for _, _, policy, _ in evolver["snapshots"]]
+    assert [one.name for one in entry.players] == [
+        *(f"run@snapshot:{k}" for k in range(len(snapshots))), "run@best", "rule"
+    ]  # fmt: skip
+    for one, player in zip(snapshots, entry.players, strict=False):
+        assert torch.equal(player.weights[0], torch.from_numpy(one.weights))
+    with pytest.raises(BadRequest, match=rf"snapshot:99: its latest checkpoint holds {len(snapshots)} snapshots"):
+        listed.read([f"{league}@snapshot:99", "rule"])
 
 
 @pytest.mark.parametrize(

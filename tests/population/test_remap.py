@@ -55,7 +55,7 @@ def within(genes: dict[str, Any]) -> bool:
     return 1e-4 <= genes["rl.lr"] <= 1e-3 and 0.1 <= genes["rl.clip"] <= 0.3 and genes["rl.gamma"] in (0.9, 0.95)
 
 
-@pytest.mark.slow_cases(but=("sga", "cem-asynchronous"))
+@pytest.mark.slow_cases(but=("cem-asynchronous",))
 @pytest.mark.parametrize("run", SEARCHES, indirect=True)
 def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     past = journal(run)

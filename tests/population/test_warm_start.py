@@ -231,7 +231,7 @@ def alone(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return made
 
 
-@pytest.mark.slow_cases(but=("random", "es"))
+@pytest.mark.slow_cases(but=("es",))
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_resumed_run_needs_its_origin_no_more(
     case: str, sources: Path, alone: Callable[[str], Path], tmp_path: Path
@@ -252,6 +252,7 @@ def test_a_resumed_run_needs_its_origin_no_more(
     assert fingerprint(tmp_path / "halves", aside=stops) == fingerprint(alone(case), aside=stops)
 
 
+@pytest.mark.slow_cases(but=("es",))
 @pytest.mark.parametrize("case", ["es", "pbt"])
 def test_workers_know_the_origin(case: str, sources: Path, alone: Callable[[str], Path], tmp_path: Path) -> None:
     source, *words = RESUMED[case]

@@ -16,7 +16,8 @@ from evorl.ec.pbt import PBT
 from evorl.nets.policy import Net
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.evaluation_plan import EvaluationPlan
-from evorl.population.train_evaluator import TrainEvaluator, _inherit, _layout
+from evorl.population.opposed import layout_of
+from evorl.population.train_evaluator import TrainEvaluator, _inherit
 from evorl.population.warm_start import initial_states
 from evorl.rl.ddpg import DDPG
 from evorl.rl.dqn import DQN
@@ -178,7 +179,7 @@ def test_a_state_of_an_older_version_gives_all_but_its_optimisers(name: str) -> 
 def test_a_target_network_begins_as_a_copy_of_the_given_policy() -> None:
     hyper = DQN(slots=1, batch=4, warm_up=4, capacity=100)
     given, own = (hyper.learner(Chain.spec, seed, torch.device("cpu")) for seed in (1, 2))
-    layout = _layout(given)
+    layout = layout_of(given)
     weights = layout.flatten(given.state_dict()["policy"]).numpy()
     _inherit(own, layout, weights, None)
     assert torch.equal(own.theta, given.theta) and torch.equal(own.theta_target, own.theta)

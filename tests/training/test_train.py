@@ -182,6 +182,7 @@ OUTSIDE = {
 """Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay; and RMSProp's."""
 
 
+@pytest.mark.slow_cases(but=("ppo",))
 @pytest.mark.parametrize("name", COMPILED)
 def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,37 @@ def nash_conv(world: OpenSpiel, policies: Sequence[Policy]) -> float:
     equilibrium. The whole game is searched, so it has to be small. Raises `BadRequest` for a game with simultaneous
     moves.
     """
-    from open_spiel.python.algorithms import exploitability, policy_aggregator
+    return nash_conv_of([table(world, policy) for policy in policies])
 
-    game = world.loaded.game
-    tables = [table(world, policy) for policy in policies]
-    sides = range(world.loaded.sides)
-    aggregator = policy_aggregator.PolicyAggregator(game)
-    weights = [np.full(len(tables), 1 / len(tables))] * len(sides)
-    together = tables[0] if len(tables) == 1 else aggregator.aggregate(sides, [tables] * len(sides), weights)
-    return float(exploitability.nash_conv(game, together))
+
+def nash_conv_of(tables: Sequence[Any], mixtures: Sequence[Sequence[float]] | None = None) -> float:
+    """Return NashConv if each side draws one of the tables for a game, with its chances in ``mixtures`` [P, S], or with
+    equal ones."""
+    from open_spiel.python.algorithms import exploitability
+
+    return float(exploitability.nash_conv(tables[0].game, mixed(tables, mixtures), use_cpp_br=True))
+
+
+def mixed(tables: Sequence[Any], mixtures: Sequence[Sequence[float]] | None = None) -> Any:
+    """Return a table that plays like a mixture, of which a side draws one for a whole game (Kuhn 1953).
+
+    In an information state a side has drawn table k with a probability that is proportional to its chance in the
+    mixture, times the probability that its own decisions lead there.
+    """
+    made, game = copy(tables[0]), tables[0].game
+    probabilities = np.stack([one.action_probability_array for one in tables])  # [S, states, L]
+    chances = np.ones((game.num_players(), len(tables))) if mixtures is None else np.array(mixtures)
+    for row, state in enumerate(made.states):
+        side, past = state.current_player(), game.new_initial_state()
+        drawn = chances[side].copy()
+        for action in state.history():
+            if past.current_player() == side:
+                drawn *= probabilities[:, made.state_index(past), action]
+            past.apply_action(action)
+        if not drawn.any():  # no game comes here
+            drawn[:] = 1
+        made.action_probability_array[row] = drawn @ probabilities[:, row] / drawn.sum()
+    return made
 
 
 def table(world: OpenSpiel, policy: Policy) -> Any:

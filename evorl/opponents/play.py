@@ -10,24 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from evorl.cluster.core import heartbeat
-from evorl.matches.players import Player
-from evorl.matches.seats import MatchKeys, MatchNoise, Seats
 from evorl.mdp.core import Array, World
+from evorl.opponents.seats import MatchKeys, MatchNoise, Seats
 from evorl.rl import actor
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
-from evorl.rl.points import points
+from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.points import margin, points
 
 ROWS = 20
 """Games of a pair that are played at once. A constant, since it decides the last bits."""
 PAIRS = 64
 """Most pairs that are played at once."""
+
+
+class Player(Protocol):
+    """Who takes part: a policy, or the rule player of the world."""
+
+    @property
+    def learner(self) -> NetworkLearner[Any] | None:
+        """A learner of the policy's form, whatever its weights are; None for the rule player."""
+        ...
+
+    @property
+    def weights(self) -> Sequence[Tensor]:
+        """What the policy acts with, as `Learner.weights` lists it."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """Policies of the same form decide in one forward pass."""
+        ...
 
 
 class Pair(NamedTuple):
@@ -49,14 +69,19 @@ class Outcome(NamedTuple):
     """Of player a: 1 for a win, 1/2 for a draw, 0 for a defeat."""
     lengths: list[int]
     """Environment steps."""
+    margins: list[float]
+    """Half of what player a earned more than the other: its return where what a side wins the other loses."""
+
+
+P = TypeVar("P", bound=Player)
 
 
 @dataclass(frozen=True)
-class Matches:
+class Matches(Generic[P]):
     """Plays pairs of players; a member of a `Group` without a state. An outcome is a function of the fields alone."""
 
     world: World
-    players: tuple[Player, ...]
+    players: tuple[P, ...]
     seed: int
     deterministic: bool
 
@@ -102,8 +127,8 @@ class Matches:
         return [(example, slots[:, seat]) for seat, example in enumerate(each)]
 
 
-_Games = dict[int, tuple[float, int]]
-"""Points of player a, and environment steps, by the number of the game."""
+_Games = dict[int, tuple[float, int, float]]
+"""Points of player a, environment steps, and the margin of player a, by the number of the game."""
 
 
 def alike(pairs: Sequence[Pair], players: Sequence[Player], most: int) -> list[list[Pair]]:
@@ -163,12 +188,10 @@ class _Run:
         self.pairs[block] = pair
         if pair is None:
             return
-        learners = [
-            player.learner for player in (self.players[pair.a], self.players[pair.b]) if player.learner is not None
-        ]
-        for seat, learner in enumerate(learners):
-            form, place = (0, len(learners) * block + seat) if len(self.seats.forms) == 1 else (seat, block)
-            self.seats.put(form, place, learner.weights())
+        policies = [player for player in (self.players[pair.a], self.players[pair.b]) if player.learner is not None]
+        for seat, policy in enumerate(policies):
+            form, place = (0, len(policies) * block + seat) if len(self.seats.forms) == 1 else (seat, block)
+            self.seats.put(form, place, policy.weights)
         games = slice(block * self.keys.width, (block + 1) * self.keys.width)
         episode, decided = (x.reshape(-1, self.sides)[games] for x in (self.episode, self.player.lengths > 0))
         latest = episode.max(1)
@@ -188,7 +211,8 @@ class _Run:
                 sides = self.ended.pop((game, episode))
                 if number < pair.end:
                     mine, other = sides[number % 2], sides.get(1 - number % 2)
-                    games[number] = points(mine, other), round(max(side.length for side in sides.values()))
+                    length = round(max(side.length for side in sides.values()))
+                    games[number] = points(mine, other), length, margin(mine, other)
             for late in [key for key in self.ended if key[0] == game]:
                 del self.ended[late]
         return games
@@ -196,4 +220,4 @@ class _Run:
 
 def _outcome(pair: Pair, games: _Games) -> Outcome:
     each = [games[number] for number in range(pair.first, pair.end)]
-    return Outcome(pair, [score for score, _ in each], [length for _, length in each])
+    return Outcome(pair, *(list(column) for column in zip(*each, strict=True)))

@@ -11,14 +11,14 @@ import pytest
 import torch
 from scipy import stats
 
-from evorl.matches.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
 from evorl.matches.players import RULE, Player
-from evorl.matches.seats import AHEAD, MatchKeys, keyed_noise
 from evorl.mdp.core import Box, Discrete, World
 from evorl.mdp.duel import Duel
 from evorl.mdp.duel.characters import Ground
 from evorl.mdp.pong import Pong
 from evorl.nets.policy import Net
+from evorl.opponents.play import PAIRS, ROWS, Matches, Outcome, Pair, alike
+from evorl.opponents.seats import AHEAD, MatchKeys, keyed_noise
 from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO
 from evorl.training.train import spec
@@ -63,7 +63,7 @@ def test_a_pair_that_comes_later_has_the_same_games(monkeypatch: pytest.MonkeyPa
     """A pair that takes over from another one begins in the middle of games that count for nobody."""
     players, pairs = [player(seed) for seed in range(4)], everyone(4, end=50)
     together = play(players, pairs)
-    monkeypatch.setattr("evorl.matches.play.PAIRS", 2)
+    monkeypatch.setattr("evorl.opponents.play.PAIRS", 2)
     assert play(players, pairs) == together
     assert len(pairs) < PAIRS
 
@@ -79,7 +79,7 @@ def test_more_games_begin_with_those_of_fewer() -> None:
 def test_a_policy_against_itself_is_as_good_as_itself() -> None:
     """Both games of a key are the same, with the two names exchanged."""
     players = [player(0), replace(player(0), fingerprint="other")]
-    ((_, earned, lengths),) = play(players, everyone(2, end=40)).values()
+    ((_, earned, lengths, _),) = play(players, everyone(2, end=40)).values()
     assert [x + y for x, y in zip(earned[::2], earned[1::2], strict=True)] == [1.0] * 20
     assert lengths[::2] == lengths[1::2] and len({*lengths}) >= 3
 
@@ -88,17 +88,18 @@ def test_a_policy_against_itself_is_as_good_as_itself() -> None:
 def test_a_game_is_what_its_two_policies_do_in_it(deterministic: bool) -> None:
     """Game by game in an arena of its own, with policies that decide one after the other."""
     players = [player(seed) for seed in (1, 2)]
-    ((_, earned, lengths),) = play(players, [Pair(0, 1, 0, 8)], deterministic=deterministic).values()
+    ((_, earned, lengths, margins),) = play(players, [Pair(0, 1, 0, 8)], deterministic=deterministic).values()
     for number in range(8):
         left, right = players if number % 2 == 0 else players[::-1]
         arena = PONG.all_sides().arena(2, MatchKeys(0, "match", True, number - number % 2))
-        won, steps = _slowly(arena, (left, right), number, deterministic)
+        won, steps, lead = _slowly(arena, (left, right), number, deterministic)
         assert (won if number % 2 == 0 else 1 - won, steps) == (earned[number], lengths[number])
+        assert margins[number] == pytest.approx(lead if number % 2 == 0 else -lead)
 
 
-def _slowly(arena: Any, policies: Sequence[Player], number: int, deterministic: bool) -> tuple[float, int]:
-    """What the left side wins, and the steps of the game."""
-    streams = Episodes(0, "match noise", evaluation=True)
+def _slowly(arena: Any, policies: Sequence[Player], number: int, deterministic: bool) -> tuple[float, int, float]:
+    """What the left side wins, the steps of the game, and half of what it earns more than the right side."""
+    streams, earned = Episodes(0, "match noise", evaluation=True), np.zeros(2)
     for step in range(10**4):
         now, actions = arena.recv(), []
         for side, one in enumerate(policies):
@@ -109,8 +110,10 @@ def _slowly(arena: Any, policies: Sequence[Player], number: int, deterministic: 
             noise = torch.zeros_like(noise) if deterministic else noise
             actions.append(one.learner.act((rows,), None, noise, None, None).played)
         arena.send(np.arange(2), torch.cat(actions).numpy())
-        if results := dict(arena.recv().results):
-            return results[0]["win"], step + 1
+        now = arena.recv()
+        earned += now.reward.sum(1)
+        if results := dict(now.results):
+            return results[0]["win"], step + 1, float(earned[0] - earned[1]) / 2
     raise AssertionError("the game has no end")
 
 
