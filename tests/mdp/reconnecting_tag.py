@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "clients" / "python"))
 import evorl_client
 import tag
 
-tag.TICKS = 60  # shorter than what a connection lasts
+tag.TICKS = 20  # shorter than what a connection lasts
 CONNECTIONS, FAULTS, COUNT = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 lock, faults = threading.Lock(), 0
 
@@ -28,7 +28,7 @@ class Broken(Exception):
 def connection(number):
     draw = random.Random(number)
     while True:
-        left = draw.randint(150, 400)
+        left = draw.randint(50, 130)
 
         class Breaking(tag.Tag):
             def view(self, side):
