@@ -11,6 +11,7 @@ NEEDED = {
     ("mdp", "gymnasium"): ["mdp.id=CartPole-v1"],
     ("mdp", "openspiel"): ["mdp.game=kuhn_poker"],
     ("mdp", "pettingzoo"): ["mdp.id=mpe2.simple_spread_v3"],
+    ("mdp", "remote"): ["mdp.listen=127.0.0.1:7777"],
     ("opponents", "runs"): ["opponents.runs=[RUN_DIR]"],
 }
 """Words without which a file is refused."""

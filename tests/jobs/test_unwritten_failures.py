@@ -73,10 +73,9 @@ def test_a_result_alone_is_success(jobs: Path) -> None:
 
 
 def test_the_end_of_a_sweep_counts_results(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        _print_outcome(jobs, dict.fromkeys(REASONS, "seed=1"))
+    assert not _print_outcome(jobs, dict.fromkeys(REASONS, "seed=1"))
     out, err = capsys.readouterr()
-    assert left.value.code == 1 and "1 of 6 jobs have finished" in out and "5 of 6 jobs failed" in err
+    assert "1 of 6 jobs have finished" in out and "5 of 6 jobs failed" in err
     assert "  x/begun seed=1: it has no result" in err
     _print_outcome(jobs, {"done": ""})
 

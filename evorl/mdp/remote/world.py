@@ -54,8 +54,6 @@ class Remote(World):
 
     def __post_init__(self) -> None:
         address.check(self.listen)
-        if self.command is None and self.listen is None:
-            raise BadRequest("a command that starts the game is needed, or mdp.listen, where games connect", "command")
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", "opponent")
         if self.side is not None and self.opponent == "self":
@@ -65,6 +63,8 @@ class Remote(World):
         return () if self.command is None else (self.command,)
 
     def ready(self) -> None:
+        if self.command is None and self.listen is None:
+            raise BadRequest("a command that starts the game is needed, or mdp.listen, where games connect", "command")
         if self.command is not None:
             check_command(self.command)
 
