@@ -28,6 +28,7 @@ class Policy:
         self._read: ReadInputs = _by_spec(learner.spec) if self._spaces is None else _by_space(self._spaces[0])
         self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
         self._calls = 0
+        self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
 
     @property
     def spec(self) -> Spec:
@@ -98,7 +99,9 @@ class Policy:
     def _noise(self, rows: int, deterministic: bool) -> Tensor:
         action = self.spec.action
         if deterministic:
-            return torch.zeros(rows, noise_size(action))
+            if rows != len(self._still):
+                self._still = torch.zeros(rows, noise_size(action))
+            return self._still
         self._calls += 1
         return torch.from_numpy(draw_noise(action, seeds.generator(self.seed, "policy", self._calls), (rows,)))
 
