@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evorl import __version__
 from evorl.cli import config
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.saved_policies import loaded_policy
 from evorl.record import latest, provenance
 from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest
@@ -86,23 +86,17 @@ def export(request: Request) -> None:
     _check_installed(request)
     run_dir = Path(latest.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
-    path, run = checkpoint_of(run_dir, request.checkpoint)
-    policy, individual, how = saved_policy(experiment, path, run, request.individual)
-    if individual is not None and how is not None and how.learner is None:
-        raise BadRequest("a problem has no policy", "run")
-    if policy is None:
-        raise BadRequest(f"{path} holds no policy", "run")
+    _, step, learner, individual = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
     import torch
 
     from evorl.inference.file import PolicyFile, description
     from evorl.rl.evaluation import summary
 
-    learner = learner_of(experiment, policy, torch.device("cpu"), path)
     module = _module(request, learner)
     made = PolicyFile(module, request.format)
     about = {
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
-        "run": run_dir.name, "step": int(run["steps"]), **({} if individual is None else {"individual": individual.id}),
+        "run": run_dir.name, "step": step, **({} if individual is None else {"individual": individual.id}),
         **_origin(run_dir, experiment),
     }  # fmt: skip
     described = description(module, request.format, experiment.mdp.evaluation_world(), about)

@@ -24,7 +24,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
 from evorl.cli import config
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.saved_policies import loaded_policy
 from evorl.record import latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
@@ -79,21 +79,15 @@ def play(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "film")
-    path, run = checkpoint_of(run_dir, request.checkpoint)
-    policy, individual, how = saved_policy(experiment, path, run, request.individual)
-    if policy is None or (individual is not None and how is not None and how.learner is None):
-        raise BadRequest(f"{path} holds no policy", "run")
     world = experiment.mdp
     with_sides(world)
-    import torch
-
+    _, step, learner, _ = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
     from evorl.human.game import Games, check_draws
     from evorl.human.page import GameServer
     from evorl.util.loopback import running
 
     check_draws(world)
-    learner = learner_of(experiment, policy, torch.device("cpu"), path)
-    film = film_writer(run_dir, int(run["steps"]), world) if request.film else None
+    film = film_writer(run_dir, step, world) if request.film else None
     games = Games(world, learner, request.seed, film)
     games.choose(side=request.side, opponent=request.opponent, speed=request.speed)
     failed: list[BaseException] = []
@@ -105,7 +99,7 @@ def play(request: Request) -> None:
             failed.append(error)
 
     thread = Thread(target=in_thread, daemon=True)
-    with running(GameServer(games, f"{run_dir.name}, step {int(run['steps']):,}")) as server:
+    with running(GameServer(games, f"{run_dir.name}, step {step:,}")) as server:
         say(f"play at {server.url} (Ctrl-C ends it)")
         thread.start()
         try:

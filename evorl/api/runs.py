@@ -14,7 +14,7 @@ from evorl.api.experiments import run_experiment
 from evorl.api.policy import Policy
 from evorl.cli import config
 from evorl.cli.overrides import format_value, quote
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.saved_policies import loaded_policy
 from evorl.jobs.sweep import JobsFailed
 from evorl.record import latest
 from evorl.reproduction.kept_policies import find
@@ -142,14 +142,9 @@ class RunResult:
     @cached_property
     def policy(self) -> Policy:
         """The policy of the checkpoint; of a population that of the best individual, or of ``individual``."""
-        path, state = checkpoint_of(self.directory, self.checkpoint)
-        policy, _, _ = saved_policy(self.experiment, path, state, self.individual)
-        if policy is None:
-            raise BadRequest(f"{path} holds no policy", "run")
-        from evorl.training.train import device
-
-        learner = learner_of(self.experiment, policy, device("cpu"), path)
-        return Policy(learner, self.experiment.mdp, self.experiment.seed)
+        experiment = self.experiment
+        loaded = loaded_policy(experiment, self.directory, self.checkpoint, self.individual)
+        return Policy(loaded.learner, experiment.mdp, experiment.seed)
 
     def evaluate(self, episodes: int | None = None, seed: int | None = None) -> dict[str, float]:
         """Evaluate the policy as ``python -m evorl.evaluate`` does; return its numbers (``return_mean`` and others).

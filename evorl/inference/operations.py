@@ -102,10 +102,8 @@ def _addmm(graph: Graph, node: fx.Node, bias: Any, x: Any, weight: Any) -> Any:
 
 
 @_translates(aten.convolution.default)
-def _convolution(
-    graph: Graph, node: fx.Node, x: Any, weight: Any, bias: Any, stride: list[int], padding: list[int],
-    dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
-) -> Any:  # fmt: skip
+def _convolution(graph: Graph, node: fx.Node, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    stride, padding, dilation, _transposed, _output_padding, groups = options
     inputs = [x, weight, *(() if bias is None else (bias,))]
     form: dict[str, Any] = {"strides": stride, "pads": [*padding, *padding], "dilations": dilation, "group": groups}
     return graph.add("Conv", node, *inputs, kernel_shape=[*weight.shape[2:]], **form)

@@ -146,6 +146,29 @@ def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
     return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
 
 
+class LoadedPolicy(NamedTuple):
+    """The policy of a checkpoint, ready to act on the CPU."""
+
+    path: Path
+    """The checkpoint."""
+    step: int
+    learner: Learner
+    individual: Individual | None
+    """Whose policy it is, in a population."""
+
+
+def loaded_policy(experiment: Experiment, run_dir: Path, checkpoint: str, individual: int | str | None) -> LoadedPolicy:
+    """Load the policy of a run directory. Raises `BadRequest`, also where a run has none."""
+    import torch
+
+    path, run = checkpoint_of(run_dir, checkpoint)
+    policy, whose, _ = saved_policy(experiment, path, run, individual)
+    if policy is None:
+        raise BadRequest(f"{path} holds no policy" if whose is None else "a problem has no policy", "run")
+    learner = learner_of(experiment, policy, torch.device("cpu"), path)
+    return LoadedPolicy(path, int(run["steps"]), learner, whose)
+
+
 def learner_of(experiment: Experiment, policy: dict[str, Any], device: torch.device, path: Path) -> Learner:
     """The learner of the experiment with the policy of a checkpoint. Raises `BadRequest` if it does not fit."""
     import torch

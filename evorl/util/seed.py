@@ -58,6 +58,11 @@ def uniform(keys: Keys, counter: Any) -> NDArray[np.float64]:
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def below(seed: int, n: int) -> int:
+    """Return a whole number from 0 to n - 1, drawn evenly by a key."""
+    return int(uniform(np.asarray(seed, np.uint64), 0) * n)
+
+
 @dataclass(frozen=True)
 class Episodes:
     """The keys of a run's episodes: episode ``n`` of slot ``s`` always has the same key.

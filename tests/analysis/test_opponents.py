@@ -56,7 +56,7 @@ def test_hostile_lines_are_left_out(tmp_path: Path) -> None:
     log = read_opponent_log(written(tmp_path, *bad, named, *good))
     assert log is not None and log.damaged == len(bad) and len(log.last) == 5
     assert "\x1b" not in "".join(str(one["opponent"]) for one in opponent_rows(log))
-    opponent_figure(log).canvas.draw()  # type: ignore[no-untyped-call]
+    opponent_figure(log).canvas.draw()
 
 
 def test_a_picture_of_a_great_pool_shows_some_of_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -23,10 +24,10 @@ def tiny(block: str) -> str:
 def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     assert len(BLOCKS) == 10
     for block in BLOCKS:
         exec(compile(tiny(block), str(PAGE), "exec"), names)
-    assert names["best"].objectives[0] > -1e-3  # type: ignore[attr-defined]
-    assert names["minibatch"].reward.shape == (32, 1)  # type: ignore[attr-defined]
-    assert names["experiment"].rl == names["run"].experiment.rl  # type: ignore[attr-defined]
+    assert names["best"].objectives[0] > -1e-3
+    assert names["minibatch"].reward.shape == (32, 1)
+    assert names["experiment"].rl == names["run"].experiment.rl

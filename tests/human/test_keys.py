@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,10 +33,10 @@ def test_every_choice_of_a_side_has_keys_of_its_own(name: str) -> None:
 def test_pong_and_volley_go_where_the_arrow_points() -> None:
     pong, volley = (experiment_of(f"mdp={name}").mdp.all_sides() for name in ("pong", "volley"))
 
-    def chosen(world: object, side: int, *held: str) -> str:
-        action = Discrete(len(world.action_names[0]))  # type: ignore[attr-defined]
-        (choice,) = action_of(bindings_of(world, action, side), action, held, None)  # type: ignore[arg-type]
-        return str(world.action_names[0][choice])  # type: ignore[attr-defined]
+    def chosen(world: Any, side: int, *held: str) -> str:
+        action = Discrete(len(world.action_names[0]))
+        (choice,) = action_of(bindings_of(world, action, side), action, held, None)
+        return str(world.action_names[0][choice])
 
     assert [chosen(pong, 0), chosen(pong, 1, "ArrowUp"), chosen(pong, 0, "ArrowDown")] == ["stay", "up", "down"]
     assert [chosen(volley, side, "ArrowRight") for side in (0, 1)] == ["forward", "back"]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.mdp.openspiel.game import SpielGame
 from evorl.mdp.openspiel.loading import Loaded, Parameter, Tensor, load
 from evorl.mdp.turns import RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest
-from evorl.util.seed import uniform
+from evorl.util.seed import below
 from evorl.util.types import Count, Natural
 
 
@@ -64,8 +62,7 @@ class OpenSpiel(BattleWorld):
         sides = self.loaded.sides
         if self.opponent == "self":
             return tuple(range(sides))
-        drawn = int(uniform(np.asarray(seed, np.uint64), 0) * sides)
-        return (drawn if self.side is None else self.side,)
+        return (below(seed, sides) if self.side is None else self.side,)
 
     def evaluation_world(self) -> OpenSpiel:
         """Evaluate a policy that was trained on all sides against random players."""

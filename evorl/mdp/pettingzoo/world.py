@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import MDP, Spec
 from evorl.mdp.delay import Delayed
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
 from evorl.mdp.turns import RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest, nearest, reason
-from evorl.util.seed import uniform
+from evorl.util.seed import below
 from evorl.util.types import Count
 
 if TYPE_CHECKING:
@@ -91,8 +89,7 @@ class PettingZoo(BattleWorld):
         names = self.side_names
         if self.opponent == "self":
             return tuple(range(len(names)))
-        drawn = int(uniform(np.asarray(seed, np.uint64), 0) * len(names))
-        return (drawn if self.side is None else names.index(self.side),)
+        return (below(seed, len(names)) if self.side is None else names.index(self.side),)
 
     def evaluation_world(self) -> PettingZoo:
         return replace(self, opponent="random") if self.opponent == "self" and self.evaluation == "random" else self

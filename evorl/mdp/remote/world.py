@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from evorl.mdp.core import Arena, Spec, World
 from evorl.mdp.remote import address
 from evorl.mdp.remote.arena import RemoteArena
@@ -17,7 +15,7 @@ from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import check_command
 from evorl.mdp.remote.server import SERVERS, Settings
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.seed import Episodes, uniform
+from evorl.util.seed import Episodes, below
 from evorl.util.types import Count, Positive
 
 Player = Literal["self", "game"]
@@ -111,8 +109,7 @@ class Remote(World):
         names = self.side_names
         if self.opponent == "self":
             return tuple(range(len(names)))
-        drawn = int(uniform(np.asarray(seed, np.uint64), 0) * len(names))
-        return (drawn if self.side is None else names.index(self.side),)
+        return (below(seed, len(names)) if self.side is None else names.index(self.side),)
 
     def evaluation_world(self) -> Remote:
         return replace(self, opponent="game") if self.opponent == "self" and self.evaluation == "game" else self
