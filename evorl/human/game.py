@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
 
@@ -21,6 +21,7 @@ from evorl.rl.core import Acting, Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.typed import typed
 
 STEP_S = 1 / 30
 """Seconds of an environment step in a world without a clock."""
@@ -102,7 +103,7 @@ class Games:
 
     def choose(self, **choices: int | str | float) -> None:
         """Begin a new game with these choices. Raises `BadRequest`."""
-        new = replace(self.choices, **choices)  # type: ignore[arg-type]
+        new = typed({**vars(self.choices), **choices}, Choices)
         if not 0 <= new.side < self.sides:
             raise BadRequest(f"is from 0 to {self.sides - 1}", "side")
         if new.opponent not in self.opponents:
