@@ -4,8 +4,10 @@ VENV := .venv
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
-# a module is compiled when it is first imported; all of them would take 45 seconds
+# a module is compiled when it is first imported; all of them would take 45 seconds. Without its bytecode on the disk,
+# every process would compile PyTorch again, which takes a second.
 INSTALL := install --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \

@@ -62,6 +62,14 @@ def elsewhere(request: pytest.FixtureRequest) -> Callable[[str], str]:
     return ask
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """A run waits for the disk at each checkpoint, and no test cuts the power of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken episodes start again without a pause."""

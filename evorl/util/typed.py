@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -20,6 +21,9 @@ from evorl.util.errors import BadRequest, nearest
 
 T = TypeVar("T")
 
+type_info = functools.cache(inspect.type_info)
+"""What msgspec knows of a type; it reads the annotations anew at each call."""
+
 
 def typed(data: object, kind: type[T], key: str = "") -> T:
     """``data`` (nested mappings, lists and scalars) as a dataclass ``kind`` that sits at the dotted ``key``.
@@ -28,11 +32,11 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
     Raises `BadRequest` for an unknown or missing name, a wrong type, a number that is not finite or out of
     bounds, and for the combinations that a ``__post_init__`` refuses.
     """
-    fitted = _fit(data, inspect.type_info(kind), key)
+    fitted = _fit(data, type_info(kind), key)
     try:
         return msgspec.convert(fitted, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(error, data, inspect.type_info(kind), key, _path(error, fitted, kind)) from None
+        raise _refusal(error, data, type_info(kind), key, _path(error, fitted, kind)) from None
 
 
 def unknown(
@@ -48,7 +52,7 @@ def unknown(
 def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
     """``data``, of which a dataclass was made, with the fields that it lacks; also nested, but not within a choice of
     types."""
-    whole, kind = dict(data), inspect.type_info(type(made))
+    whole, kind = dict(data), type_info(type(made))
     assert isinstance(kind, inspect.DataclassType)
     for field in kind.fields:
         value = getattr(made, field.name)
@@ -61,7 +65,7 @@ def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
 
 def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
     """Whether a dataclass has a field at ``names``, nested; ``adds``: or a mapping there that may get a new name."""
-    kinds = [inspect.type_info(kind)]
+    kinds = [type_info(kind)]
     for name in names:
         if adds and any(isinstance(arm, inspect.DictType | inspect.AnyType) for arm in kinds):
             return True
