@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import json
 import math
 import re
@@ -21,8 +20,7 @@ from evorl.util.errors import BadRequest, nearest
 
 T = TypeVar("T")
 
-type_info = functools.cache(inspect.type_info)
-"""What msgspec knows of a type; it reads the annotations anew at each call."""
+_TYPES: dict[Any, inspect.Type] = {}
 
 
 def typed(data: object, kind: type[T], key: str = "") -> T:
@@ -61,6 +59,13 @@ def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
         elif isinstance(field.type, inspect.DataclassType):
             whole[field.name] = completed(whole[field.name], value)
     return whole
+
+
+def type_info(kind: Any) -> inspect.Type:
+    """What msgspec knows of a type. It would read the annotations of a dataclass again at each call."""
+    if kind not in _TYPES:
+        _TYPES[kind] = inspect.type_info(kind)
+    return _TYPES[kind]
 
 
 def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
