@@ -26,7 +26,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler games browser web peers speed site notebooks picture
+.PHONY: help train test tests test-all mutants setup dist check learn faults compiler games browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -46,6 +46,9 @@ test-all: $(VENV)/.all compiler games check ## the checks of make test, with the
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
+
+dist: $(VENV)/.all ## build the wheel and the source distribution into dist/
+	@$(PY) -m hatchling build
 
 check: $(VENV)/.all ## ruff, mypy and import-linter
 	@$(PY) -m ruff check .
