@@ -19,14 +19,15 @@ VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 FAST := not slow and not learn and not fault and not gpu
 EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
 PYTHON ?=
+MINUTES ?= 8
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.
-READ := ARGS PYTHON VENV PEERS PY PIP TORCH COMPARED EXTRAS SHELL
+READ := ARGS SINCE MINUTES PYTHON VENV PEERS PY PIP TORCH COMPARED EXTRAS SHELL
 GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name)))
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup dist check learn faults compiler games browser web peers speed site notebooks picture
+.PHONY: help train test tests test-all affected mutants setup dist check learn faults compiler games browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +45,12 @@ tests: $(VENV)/.all
 
 test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
+
+# a change is what the last day of work brought, where nothing else is named
+SINCE ?= $(shell git rev-list -1 --before="$$(( $$(git log -1 --format=%ct) - 86400 ))" HEAD 2> /dev/null)
+affected: $(VENV)/.all ## the slow tests that a change could affect, the nearest first, for at most MINUTES; SINCE=REV
+	@$(PY) -m pytest -n 2 -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
+		|| test $$? = 5 # no test is affected
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
 
