@@ -43,7 +43,7 @@ test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 tests: $(VENV)/.all
 	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
 
-test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
+test-all: $(VENV)/.all compiler games web check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 # a change is what the last day of work brought, where nothing else is named
@@ -66,7 +66,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 learn: $(VENV)/.all ## the long learning tests
 	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
-faults: $(VENV)/.all compiler games browser ## the long fault-injection tests
+faults: $(VENV)/.all compiler games browser web ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
 
 mutants: $(VENV)/.all ## plant defects, which make test must notice; ARGS="replay --jobs 2" chooses files
@@ -91,9 +91,9 @@ games:
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)
 
-web: ## onnxruntime-web, in which exported policies are tested (needs Node)
-	@command -v npm > /dev/null || { echo "npm is missing: install Node.js 18 or newer" >&2; exit 1; }
-	@npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
+web: ## onnxruntime-web, in which exported policies are tested (needs npm)
+	@$(call installed,npm,npm,the tests of exported policies in browsers)
+	@! command -v npm > /dev/null || npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
