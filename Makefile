@@ -36,20 +36,20 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
-# mypy has one core's work to do, so the tests begin beside it
+# mypy has one core's work to do, so the tests begin beside it. The tests of a file share runs, so they stay together.
 test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all
-	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile -m "$(FAST)" $(ARGS)
 
 test-all: $(VENV)/.all compiler games web check ## the checks of make test, with the slow tests
-	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not learn and not fault and not gpu" $(ARGS)
 
 # a change is what the last day of work brought, where nothing else is named
 SINCE ?= $(shell git rev-list -1 --before="$$(( $$(git log -1 --format=%ct) - 86400 ))" HEAD 2> /dev/null)
 affected: $(VENV)/.all ## the slow tests that a change could affect, the nearest first, for at most MINUTES; SINCE=REV
-	@$(PY) -m pytest -n 2 -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
+	@$(PY) -m pytest -n 2 --dist loadfile -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
 		|| test $$? = 5 # no test is affected
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
@@ -64,7 +64,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 	@$(VENV)/bin/lint-imports
 
 learn: $(VENV)/.all ## the long learning tests
-	@$(PY) -m pytest -n 2 -m learn $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile -m learn $(ARGS)
 
 faults: $(VENV)/.all compiler games browser web ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
