@@ -49,7 +49,7 @@ test-all: $(VENV)/.all compiler games web check ## the checks of make test, with
 # a change is what the last day of work brought, where nothing else is named
 SINCE ?= $(shell git rev-list -1 --before="$$(( $$(git log -1 --format=%ct) - 86400 ))" HEAD 2> /dev/null)
 affected: $(VENV)/.all ## the slow tests that a change could affect, the nearest first, for at most MINUTES; SINCE=REV
-	@$(PY) -m pytest -n 2 --dist loadfile -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
+	@$(PY) -m pytest -n 2 -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
 		|| test $$? = 5 # no test is affected
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
@@ -64,7 +64,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 	@$(VENV)/bin/lint-imports
 
 learn: $(VENV)/.all ## the long learning tests
-	@$(PY) -m pytest -n 2 --dist loadfile -m learn $(ARGS)
+	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
 faults: $(VENV)/.all compiler games browser web ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
