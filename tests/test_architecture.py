@@ -299,7 +299,7 @@ def test_the_picture_shows_the_layers() -> None:
     assert rows == sorted(rows)
     drawn = (ROOT / "docs" / "architecture.svg").read_text()
     for name in rank:
-        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "play", "reproduce", "zoo"), name
+        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "play", "reproduce", "zoo", "new"), name
 
 
 def layers() -> list[list[str]]:
