@@ -238,13 +238,21 @@ def config_of(directory: Path, key: str) -> Iterator[None]:
     with wrong_data(lambda why: BadRequest(f"{directory / '.hydra'} holds no config of a run: {why}", key)):
         try:
             yield
-        except Untrusted as error:
-            if (version := plugins_of(directory).get(error.root)) is None:
+        except BadRequest as error:
+            if (missing := _missing_plugin(directory, error)) is None:
                 raise
-            lacks = f"{directory} was made with the plugin {error.root} {version}, which is not installed here"
-            raise BadRequest(f"{lacks}; install it, or trust=[{error.root}] runs a module of that name", key) from None
+            raise BadRequest(f"{directory} was made with the {missing}, which is not installed here", key) from None
         except OmegaConfBaseException as error:
             raise BadRequest(first_line(error), str(error.full_key or "")) from None
+
+
+def _missing_plugin(directory: Path, error: BadRequest) -> str | None:
+    """The plugin with its version whose absence caused an error with the config of a run; None if it did not."""
+    missing = {root: version for root, version in plugins_of(directory).items() if root not in plugins.installed()}
+    roots = [error.root] if isinstance(error, Untrusted) else []
+    if error.key == "rl.sampling":  # the name of a sampler does not tell which plugin has it
+        roots = [*missing]
+    return next((f"plugin {root} {missing[root]}" for root in roots if root in missing), None)
 
 
 def parse_request(kind: type[T], words: Sequence[str]) -> T:
@@ -288,7 +296,7 @@ def exit_code(work: Callable[[], object]) -> int:
     try:
         work()
     except BadRequest as error:
-        say(f"evorl: {error}", sys.stderr)
+        say(f"evorl: {plugins.blamed(error)}{error}", sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

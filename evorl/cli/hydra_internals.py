@@ -40,7 +40,6 @@ from omegaconf._utils import split_key as split_key
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.util.errors import BadRequest
-from evorl.util.plugins import blamed
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
@@ -149,7 +148,7 @@ class _CachingRepository(ConfigRepository):
             try:
                 self.configs[config_path] = super().load_config(config_path)
             except yaml.YAMLError as error:
-                raise BadRequest(blamed(error) + " ".join(str(error).split())) from None
+                raise BadRequest(" ".join(str(error).split())) from None
         return self.configs[config_path]
 
     def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:

@@ -54,7 +54,7 @@ def import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:
         kind = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
         if error.name and not f"{module}.".startswith(f"{error.name}."):
-            raise BadRequest(f"{by}{path} needs {error.name}, which is not installed", key) from error
+            raise BadRequest(f"{path} needs {error.name}, which is not installed", key) from error
         raise BadRequest(f"{by}there is no module {module}", key) from None
     if not (inspect.isclass(kind) and issubclass(kind, base) and is_dataclass(kind)) or inspect.isabstract(kind):
         raise BadRequest(f"{by}{path} is no {base.__name__} dataclass", key)

@@ -110,7 +110,8 @@ def _check_individuals(asked: Sequence[Individual], space: Space) -> None:
             require(weights is None, f"{who} has weights, and the space has none")
         else:
             fine = weights is not None and weights.shape == (space.weights,) and weights.dtype == np.float32
-            require(fine and bool(np.isfinite(weights).all()), f"{who} lacks {space.weights} finite weights in float32")
+            fine = fine and bool(np.isfinite(np.asarray(weights)).all())
+            require(fine, f"{who} lacks {space.weights} finite weights in float32")
         require({*individual.parents} <= {*ids[:n]}, f"{who} has a parent that did not come before it")
         require(bool(individual.role), f"{who} has no role")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from harness import experiment_of, go
 from plugin_packages import add_metadata, on_path, write
 
@@ -128,6 +129,12 @@ def test_without_it_a_run_tells_what_is_missing(folder: Path, capsys: pytest.Cap
     assert go(*TRAINS[:1], "init=run", "rl._target_=my_lab.algorithm.MyLab", "hydra.run.dir=other") == 2
     assert first_line(capsys).startswith("evorl: rl._target_: my_lab.algorithm.MyLab is outside evorl")
     assert "my_lab" not in sys.modules
+    kept = Path("run", ".hydra", "config.yaml").read_text()
+    other = {**yaml.safe_load(kept), "rl": {"_target_": "evorl.rl.dqn.DQN", "sampling": "my_lab"}}
+    Path("run", ".hydra", "config.yaml").write_text(yaml.safe_dump(other))
+    with pytest.raises(ValueError, match=line):
+        evorl.load("run")
+    Path("run", ".hydra", "config.yaml").write_text(kept)
     assert evorl.load("run", trust=["my_lab"]).policy.act(np.zeros(4)) in (0, 1)
 
 
@@ -135,7 +142,7 @@ def test_a_module_that_fails_names_the_plugin(folder: Path, capsys: pytest.Captu
     path = folder / "my_lab" / "algorithm.py"
     change(path, "import torch\n", "import torch\nimport not_there\n")
     assert go(*TRAINS) == 2
-    line = "rl._target_: plugin my_lab: my_lab.algorithm.MyLab needs not_there, which is not installed"
+    line = "plugin my_lab: rl._target_: my_lab.algorithm.MyLab needs not_there, which is not installed"
     assert capsys.readouterr().err == f"evorl: {line}\n"
     change(path, "import not_there\n", "undefined\n")
     assert go(*TRAINS) == 1

@@ -88,7 +88,7 @@ def kind_of(name: str) -> type[Sampler]:
     try:
         kind = entry.load()
     except (ModuleNotFoundError, AttributeError) as error:
-        raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", "sampling") from error
+        raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", "sampling") from None
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise BadRequest(f"{by}{entry.value} is no Sampler", "sampling")
     return kind
