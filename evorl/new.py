@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from evorl.cli import config
 from evorl.cli.groups import options
+from evorl.cli.overrides import GROUPS
 from evorl.replay.samplers.registry import SAMPLERS
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
@@ -140,7 +141,7 @@ def _taken(name: str) -> str:
     if name in SAMPLERS:
         return f"evorl's rl.sampling={name}"
     with config.opened() as hydra:
-        for group in config.GROUPS:
+        for group in GROUPS:
             if name in options(hydra, group):
                 return f"the choice {group}={name}"
     if name == "tests" or find_spec(name) is not None:

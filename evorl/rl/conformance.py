@@ -147,7 +147,7 @@ def _copy(decision: Decision) -> Decision:
 
 
 def _alike(a: Decision, b: Decision) -> bool:
-    return all((x is None) == (y is None) and (x is None or torch.equal(x, y)) for x, y in zip(a, b, strict=True))
+    return all(x is y if x is None or y is None else torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -97,9 +97,8 @@ class RolloutHyper(OptimizerHyper):
         like = take_apart(rollouts(self.storage(kept, 1)), kept.inputs)
         sizes = {name: x.nbytes for name, x in like.items()}
         plain = sum(sizes.values()) - sizes.get("features", 0)
-        most = steps // self.horizon + self._fragment
         for name, keys in self.mix.keys.items():
-            held = min(keys.capacity or self._fragment + self.batch, most)
+            held = min(keys.capacity or self._fragment + self.batch, steps // self.horizon + self._fragment)
             needed = held * (sum(sizes.values()) if kind_of(name).compares else plain)
             check_memory(needed, spec, f"rl.replay.{name}.capacity", f"{held} rollouts", copies=copies)
 
@@ -107,9 +106,8 @@ class RolloutHyper(OptimizerHyper):
         """Numbers of a feature vector; 0 where no sampler compares any."""
         if not self.mix.compare:
             return 0
-        return self.projection or (
-            self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec, self.net.encoder)[1]
-        )
+        last = self.net.hidden[-1:] or (self.net.lstm or encoders(spec, self.net.encoder)[1],)
+        return self.projection or last[0]
 
 
 class Coefficients(NamedTuple):
