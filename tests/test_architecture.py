@@ -235,6 +235,8 @@ TOUCHING = {
     "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
+    "evorl/new.py": ({"mkdir", "read_text", "write_text"}, "a new package, of templates"),
+    "evorl/record/metrics.py": ({"read_bytes"}, "what a plugin declares"),
     "evorl/report.py": ({"mkdir", "read_bytes", "unlink"}, "the report's own directory"),
 }  # fmt: skip
 
@@ -299,7 +301,7 @@ def test_the_picture_shows_the_layers() -> None:
     assert rows == sorted(rows)
     drawn = (ROOT / "docs" / "architecture.svg").read_text()
     for name in rank:
-        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "play", "reproduce", "zoo"), name
+        assert f">{name}<" in drawn or name in ("evaluate", "report", "export", "play", "reproduce", "zoo", "new"), name
 
 
 def layers() -> list[list[str]]:

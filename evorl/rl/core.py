@@ -116,6 +116,10 @@ class Hyper(ABC):
             return ""
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
 
+    def imports(self) -> tuple[str, ...]:
+        """Return the root modules of what its values choose, beside its class: of samplers."""
+        return ()
+
     @abstractmethod
     def storage(self, spec: Spec, slots: int) -> Batch:
         """Return empty storage for a batch of so many slots, of the kind that the learner takes."""

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,8 @@ from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
 from evorl.ec.coevolution import Coevolution
+from evorl.ec.conformance import GENES, drive, plain, same
+from evorl.ec.conformance import evaluated as sound
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.league import League
@@ -42,12 +44,6 @@ from evorl.ec.space import Gene, Space
 from evorl.ec.space_change import SpaceChange
 
 CONF = Path(__file__).parents[2] / "conf" / "ec"
-GENES = (
-    Gene("lr", 1e-5, 1e-1, log=True),
-    Gene("gamma", 0.5, 0.9),
-    Gene("kind", choices=("a", "b", "c")),
-    Gene("fixed", 2, 2),
-)
 
 
 def fresh(number: int) -> np.ndarray:
@@ -183,10 +179,7 @@ def evaluated(case: Case, one: Individual) -> Evaluation:
     """A sound evaluation; the weights come back a little changed, as after training."""
     if "match" in (one.memory or {}):
         return played(case, one)
-    x = np.concatenate([one.genes, one.weights if one.weights is not None else []])
-    f = (float(-np.sum((x - 0.4) ** 2)), float(-np.sum((x + 0.1) ** 2)))
-    after = one if one.weights is None else one._replace(weights=one.weights * np.float32(0.99))
-    return Evaluation(after, f[: 1 + case.hyper.several], 10, {"score": np.array([f[0], f[1]])})
+    return sound(one, case.hyper.several)
 
 
 def played(case: Case, one: Individual) -> Evaluation:
@@ -198,61 +191,6 @@ def played(case: Case, one: Individual) -> Evaluation:
 
 def failed(case: Case, one: Individual) -> Evaluation:
     return evaluated(case, one)._replace(objectives=(math.nan,) * (1 + case.hyper.several))
-
-
-def drive(
-    evolver: Evolver,
-    evaluate: Callable[[Individual], Evaluation],
-    evaluations: int = 30,
-    slots: int | None = None,
-    order: Callable[[list[Individual]], list[Individual]] = lambda waiting: waiting[:1],
-    after: Callable[[Evolver], Evolver] = lambda evolver: evolver,
-) -> tuple[list[Individual], Evolver]:
-    """Run an evolver with so many evaluations in flight; return everyone it asked for, and it as it ends."""
-    asked: list[Individual] = []
-    waiting: list[Individual] = []
-    told = 0
-    while told < evaluations:
-        new = evolver.ask(None if slots is None else slots - len(waiting)) if not waiting or slots else []
-        asked, waiting, evolver = asked + new, waiting + new, after(evolver)
-        assert waiting, "it neither proposes nor waits for anybody"
-        now = order(waiting)
-        chosen = {one.id for one in now}
-        waiting = [one for one in waiting if one.id not in chosen]
-        evolver.tell([evaluate(one) for one in now])
-        evolver, told = after(evolver), told + len(now)
-    return asked, evolver
-
-
-def same(a: Any, b: Any) -> None:
-    """Equal to the last bit, NaN included."""
-    assert type(a) is type(b)
-    if isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            same(a[key], b[key])
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b)
-        for x, y in zip(a, b, strict=True):
-            same(x, y)
-    elif isinstance(a, np.ndarray):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-    else:
-        assert a == b or (a != a and b != b)
-
-
-def plain(state: Any) -> None:
-    """Nothing that a checkpoint could not hold."""
-    if isinstance(state, dict):
-        assert all(isinstance(key, str) for key in state)
-        state = list(state.values())
-    if isinstance(state, list | tuple):
-        for one in state:
-            plain(one)
-    else:
-        assert state is None or type(state) in (bool, int, float, str, np.ndarray), type(state)
-        assert not isinstance(state, np.ndarray) or state.dtype.kind in "biuf"
 
 
 def backwards(waiting: list[Individual]) -> list[Individual]:
