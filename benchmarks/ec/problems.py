@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 from common import ROOT, machine, page, save, versions
 
 from evorl.ec.core import Evaluation, IndependentEvolution, objectives
+from evorl.ec.early_stopping import EarlyStopping
 from evorl.ec.nsga3 import directions
 from evorl.ec.space import Space
 from evorl.mdp.problem import PROBLEMS, Problem
@@ -75,13 +76,13 @@ def problems() -> list[Problem]:
 
 
 def ours() -> dict[str, type[IndependentEvolution]]:
-    """The evolvers of conf/ec whose individuals need no critic."""
+    """The evolvers of conf/ec whose individuals need no critic, and no training that could be stopped early."""
     found = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
         if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
             kind = getattr(import_module(module), name)
-            if issubclass(kind, IndependentEvolution):
+            if issubclass(kind, IndependentEvolution) and not issubclass(kind, EarlyStopping):
                 found[path.stem] = kind
     return found
 

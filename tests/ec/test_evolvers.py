@@ -18,12 +18,14 @@ import yaml
 
 from evorl.ec.acem_rl import ACEMRL
 from evorl.ec.aes_rl import AESRL
+from evorl.ec.asha import ASHA
 from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
 from evorl.ec.coevolution import Coevolution
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
+from evorl.ec.hyperband import Hyperband
 from evorl.ec.league import League
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
@@ -104,6 +106,10 @@ CASES = {
         waits=True,
     ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
+    "asha": Case(ASHA(population=6, eta=3, R=9, asynchronous=False), (MIXED, ONLY_GENES)),
+    "asha-late": Case(ASHA(population=2, eta=2, r=2, R=20, s=1, asynchronous=False), (MIXED, ONLY_GENES)),
+    "hyperband": Case(Hyperband(eta=2, R=8), (MIXED, ONLY_GENES), waits=True),
+    "hyperband-least": Case(Hyperband(eta=3, r=5, R=100), (MIXED, ONLY_GENES), waits=True),
     "nsga2": Case(NSGA2(population=6)),
     "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),
     "nsga2-odd": Case(NSGA2(population=5, offspring=3)),
