@@ -154,7 +154,6 @@ EVOLVERS = {
     **dict.fromkeys(("nsga2", "nsga3"), "'ec.objectives=[fitness,{length:-1}]'"),
     "map_elites": "'+ec.descriptors={length:[0,500,5]}'",
     "one_plus_one": "ec.population=3",
-    "asha": "ec.population=3 ec.R=4 ec.eta=2 ec.asynchronous=false",
     "pbt": "ec.asynchronous=false",
 }
 """What each evolver needs beside its name, for policies that play and for learners that train."""

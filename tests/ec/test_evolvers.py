@@ -33,6 +33,7 @@ from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
 from evorl.ec.one_plus_one_rl import OnePlusOneRL
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.optuna import Optuna
 from evorl.ec.p_cem_rl import PCEMRL
 from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
@@ -106,6 +107,8 @@ CASES = {
         waits=True,
     ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
+    "optuna": Case(Optuna(population=6), (MIXED, ONLY_GENES)),
+    "optuna-cma_es": Case(Optuna(population=5, sampler="cma_es"), (ONLY_GENES,)),
     "asha": Case(ASHA(population=6, eta=3, R=9, asynchronous=False), (MIXED, ONLY_GENES)),
     "asha-late": Case(ASHA(population=2, eta=2, r=2, R=20, s=1, asynchronous=False), (MIXED, ONLY_GENES)),
     "hyperband": Case(Hyperband(eta=2, R=8), (MIXED, ONLY_GENES), waits=True),
@@ -418,7 +421,7 @@ def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: S
                 known = arrived
             birth = evolver.generation if isinstance(evolver, SteadyState) else told
             assert one.id < 12 or (one.birth == birth and known >= {*one.parents})
-            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
+            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random | Optuna)
         arrived.add(waiting[0].id)
         evolver.tell([evaluated(case, waiting.pop(0))])
 

@@ -143,6 +143,7 @@ OTHERS = {
     "cma_es": (),
     "cso": (),
     "hyperband": STOPPING,
+    "optuna": (*STOPPING[:3], "ec.lifetime=train", "+ec.genes.rl.lr=[1e-4,1e-2]"),
     "map_elites": ("+ec.descriptors={length:[0,500,5]}",),
     "nsga3": ("ec.objectives=[fitness,{length:-1}]",),
     "one_plus_one": ("ec.population=3",),
