@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -74,6 +74,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self.cost = 0  # environment steps of the last decision
         self.broken = False
         self.stopped = False
+        self.info: Mapping[str, Any] = {}  # the last one
 
     def step(self, action: Any) -> Outcome:
         if self.stopped:
@@ -101,6 +102,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             over = terminated or truncated
         self.seen = self._form(seen, whole=over)
         self._see_mask(info, over)
+        self.info = info
         self.length += repeats
         self.cost = repeats
         return self.seen, total, terminated, truncated and not terminated, {}
@@ -194,6 +196,15 @@ def env_id(env: gymnasium.Env[Any, Any]) -> str:
     return spec.id
 
 
+def _number(info: Mapping[str, Any], name: str, env: str) -> float:
+    """A number of an info, also a boolean. Raises `Mismatch`."""
+    if name not in info:
+        there = ", ".join(sorted(map(str, info))) or "nothing"
+        raise Mismatch(f"{env}: the last info has no {name!r}, which mdp.results asks for; it has {there}")
+    value = info[name]
+    return float(value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value))
+
+
 def _inputs(seen: Seen) -> tuple[Array, ...]:
     return seen if isinstance(seen, tuple) else (seen,)
 
@@ -205,7 +216,7 @@ class EnvPerSlot:
     episodes only.
 
     ``masks``: use the legal actions that the environment reports. The first reset decides whether it does: only then
-    the spec is final.
+    the spec is final. ``names``: numbers in the last info of an episode that are its results.
     """
 
     legal: Array | None = None
@@ -217,7 +228,9 @@ class EnvPerSlot:
         frame_skip: int = 1,
         new_env_per_episode: bool = False,
         masks: bool = True,
+        names: Sequence[str] = (),
     ) -> None:
+        self._names = tuple(names)
         envs = [make() for _ in range(slots)]
         self._name = env_id(envs[0])
         self._restarts = Restarts(self._name, slots)
@@ -285,6 +298,11 @@ class EnvPerSlot:
             self.legal = empty_decisions(self.spec, len(self._slots)).legal
             for slot in self._slots:
                 slot.masked = True
+
+    def results(self, slot: int) -> dict[str, float]:
+        """The named numbers in the last info of a slot. Raises `Mismatch` where one is missing or no number."""
+        info = self._slots[slot].info
+        return {name: _number(info, name, self._name) for name in self._names}
 
     def stop_slot(self, slot: int) -> None:
         self._slots[slot].stopped = True
