@@ -16,7 +16,7 @@ from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.gymnasium.wrappers import INSTEAD, parsed, transform_only
 from evorl.util.errors import BadRequest
-from evorl.util.seed import Episodes, seed31
+from evorl.util.seed import Episodes, generator, seed31
 
 HERE = "test_gymnasium_wrappers"
 
@@ -184,3 +184,53 @@ def test_without_wrappers_the_simulator_plays() -> None:
         made: Any = Gymnasium(id="CartPole-v1", **keys)  # type: ignore[arg-type]
         assert not made.simulated
     assert Gymnasium(id="CartPole-v1", wrappers=("TimeAwareObservation",)).feature_names == {}
+
+
+# ------------------------------------------------------------------ frame skip
+
+
+def test_each_episode_draws_how_often_its_actions_are_repeated() -> None:
+    """Rewards are discounted within a repeat, returns are not; an ending cuts a repeat short."""
+    gamma, keys, repeats = 0.5, Episodes(1), set()
+    made = world({f"{HERE}:Doubled": {"by": 3.0}}, frame_skip=(1, 3), skip_gamma=gamma, results=("at",))
+    arena = made.arena(2, keys)
+    envs: list[Any] = [Doubled(Goal(), 3.0) for _ in range(2)]
+    episode, skips, raw = [0, 0], [0, 0], [0.0, 0.0]
+
+    def begin(slot: int) -> None:
+        seed = seed31(int(keys(slot, episode[slot])))
+        envs[slot].reset(seed=seed)
+        skips[slot], raw[slot] = int(generator("frame skip", seed).integers(1, 4)), 0.0
+        repeats.add(skips[slot])
+
+    for slot in range(2):
+        begin(slot)
+    arena.recv()
+    for step in range(40):
+        actions = [(slot + step * step) % 3 // 2 for slot in range(2)]
+        arena.send(np.arange(2), np.array(actions)[:, None])
+        decisions = arena.recv()
+        results, cost = dict(decisions.results), 0
+        for slot, action in enumerate(actions):
+            earned = 0.0
+            for i in range(skips[slot]):
+                _, reward, terminated, truncated, info = envs[slot].step(action)
+                earned, raw[slot], cost = earned + gamma**i * reward, raw[slot] + reward, cost + 1
+                if terminated or truncated:
+                    break
+            assert decisions.reward[slot, 0] == pytest.approx(earned)
+            assert (decisions.terminated[slot], decisions.truncated[slot]) == (terminated, truncated and not terminated)
+            if terminated or truncated:
+                assert results[slot]["return"] == pytest.approx(raw[slot]) and results[slot]["at"] == info["at"]
+                episode[slot] += 1
+                begin(slot)
+        assert decisions.cost == cost
+    assert repeats == {1, 2, 3}
+    arena.close()
+
+
+def test_a_world_with_drawn_repeats_conforms() -> None:
+    check(world(frame_skip=(2, 4), skip_gamma=0.9))
+    assert world(frame_skip=(2, 4), time_limit=9).longest_episode == 5
+    with pytest.raises(BadRequest, match=r"frame_skip: expected \[least, most\], got \[3, 2\]"):
+        world(frame_skip=(3, 2))

@@ -27,7 +27,7 @@ from evorl.mdp.gymnasium.wrappers import parsed, transform_only, wrapped
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
-from evorl.util.types import Count
+from evorl.util.types import Count, Fraction
 
 Scalar = bool | int | float | str | None
 
@@ -56,8 +56,10 @@ class Gymnasium(World):
     """Registered id; ``module:id`` imports the module first; ``module:Class`` makes a class that is not registered."""
     kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Keyword arguments of the environment."""
-    frame_skip: Count = 1
-    """How often each action is repeated; the rewards are summed."""
+    frame_skip: Count | tuple[Count, Count] = 1
+    """How often each action is repeated, or [least, most] of which each episode draws one; the rewards are summed."""
+    skip_gamma: Fraction = 1.0
+    """Discount of the rewards within a repeat, per environment step; results report the raw return."""
     vector: bool | None = None
     """true: use the id's own vector environment, all slots in one; null: only if the id has no other environment."""
     time_limit: Count | None = None
@@ -76,15 +78,22 @@ class Gymnasium(World):
     def __post_init__(self) -> None:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
             raise BadRequest(f"expected [low, high] with low < high, got {list(self.reward_clip)}", "reward_clip")
+        if self._skip[0] > self._skip[1]:
+            raise BadRequest(f"expected [least, most], got {list(self._skip)}", "frame_skip")
         parsed(self.wrappers)
         for name in self.results:
             _check_result(name)
 
     @property
+    def _skip(self) -> tuple[int, int]:
+        """The least and the most repeats of an action."""
+        return self.frame_skip if isinstance(self.frame_skip, tuple) else (self.frame_skip, self.frame_skip)
+
+    @property
     def simulated(self) -> bool:
         """Whether one of evorl's vectorised simulators plays this world."""
         plain = not (self.kwargs or self.vector or self.wrappers or self.results)
-        return plain and self.id in SIMULATORS and self.frame_skip == 1
+        return plain and self.id in SIMULATORS and self._skip == (1, 1)
 
     @property
     def uses_vector_env(self) -> bool:
@@ -125,7 +134,7 @@ class Gymnasium(World):
     def _check_saved(self) -> None:
         from evorl.mdp.gymnasium import probes
 
-        if self.frame_skip > 1:
+        if self._skip[1] > 1:
             raise BadRequest(
                 f"{self.id} steps all its rows together, so actions cannot be repeated for some rows only", "frame_skip"
             )
@@ -149,7 +158,7 @@ class Gymnasium(World):
 
     @property
     def _limit(self) -> int | None:
-        """Steps of the environment, of which a decision takes ``frame_skip``."""
+        """Steps of the environment, of which a decision takes as many as an action is repeated."""
         return self.time_limit or cast(int | None, environment_spec(self.id).max_episode_steps)
 
     @property
@@ -157,7 +166,7 @@ class Gymnasium(World):
         steps: Any = self.kwargs.get("max_episode_steps", self._limit)
         counted = isinstance(steps, int) and not environment_spec(self.id).additional_wrappers
         counted = counted and transform_only(parsed(self.wrappers))
-        return int(-(-steps // self.frame_skip)) if counted else None
+        return int(-(-steps // self._skip[0])) if counted else None
 
     @property
     def limited(self) -> bool:
@@ -189,7 +198,8 @@ class Gymnasium(World):
             return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
         from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
 
-        each = EnvPerSlot(self.make, slots, self.frame_skip, self._new_env_per_episode, self.action_masks, self.results)
+        own = self._new_env_per_episode, self.action_masks, self.results, self.skip_gamma
+        each = EnvPerSlot(self.make, slots, self._skip, *own)
         return Lockstep(each, slots, episodes, self.reward_scale, self.reward_clip, each.results)
 
     def _vector_arena(self, slots: int, episodes: Episodes) -> Arena:
