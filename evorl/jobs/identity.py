@@ -17,6 +17,7 @@ import msgspec
 from evorl.analysis.runs import flatten, home_of
 from evorl.cli.config import read_run_config
 from evorl.jobs import job
+from evorl.mdp.reward_terms import Terms
 from evorl.record import checkpoint
 from evorl.record.provenance import source_of
 from evorl.util.errors import BadRequest
@@ -39,6 +40,7 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     these groups that its version did not have are at their defaults, as in a resume.
     """
     begun, asked = read_run_config(directory, key), dict(data)
+    begun.setdefault("reward", msgspec.to_builtins(Terms()))
     for name, defaults in _periodic().items():
         if isinstance(there := begun.get(name), Mapping):
             begun[name] = {**defaults, **there}

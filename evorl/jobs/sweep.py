@@ -327,7 +327,8 @@ def _build(planned: Sequence[Planned]) -> None:
     from evorl.population.work import new_work
 
     different = {
-        repr((e := plan.experiment).mdp) + repr((e.rl, e.ec, e.opponents, e.device, job.start(plan.data))): plan
+        repr((e := plan.experiment).mdp)
+        + repr((e.rl, e.ec, e.opponents, e.reward, e.device, job.start(plan.data))): plan
         for plan in planned
     }
     for text in different.values():
