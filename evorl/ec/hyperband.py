@@ -37,7 +37,7 @@ class Hyperband(EarlyStopping):
 
     def size(self, s: int) -> int:
         """n = ceil(B / R * eta^s / (s + 1)): configurations of bracket s, where B = (s_max + 1) R."""
-        return ceil((self.rungs + 1) * self.eta**s / (s + 1))
+        return ceil((self.rungs + 1) * int(self.eta**s) / (s + 1))
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)

@@ -232,5 +232,6 @@ def test_each_episode_draws_how_often_its_actions_are_repeated() -> None:
 def test_a_world_with_drawn_repeats_conforms() -> None:
     check(world(frame_skip=(2, 4), skip_gamma=0.9))
     assert world(frame_skip=(2, 4), time_limit=9).longest_episode == 5
-    with pytest.raises(BadRequest, match=r"frame_skip: expected \[least, most\], got \[3, 2\]"):
-        world(frame_skip=(3, 2))
+    for wrong in ((3, 2), (0, 2), 0):
+        with pytest.raises(BadRequest, match=r"frame_skip: expected an int >= 1, or \[least, most\] of such, got"):
+            world(frame_skip=wrong)

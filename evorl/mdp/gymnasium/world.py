@@ -56,7 +56,7 @@ class Gymnasium(World):
     """Registered id; ``module:id`` imports the module first; ``module:Class`` makes a class that is not registered."""
     kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Keyword arguments of the environment."""
-    frame_skip: Count | tuple[Count, Count] = 1
+    frame_skip: int | tuple[int, int] = 1  # not Count: msgspec 0.22 crashes on a union of such
     """How often each action is repeated, or [least, most] of which each episode draws one; the rewards are summed."""
     skip_gamma: Fraction = 1.0
     """Discount of the rewards within a repeat, per environment step; results report the raw return."""
@@ -78,8 +78,8 @@ class Gymnasium(World):
     def __post_init__(self) -> None:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
             raise BadRequest(f"expected [low, high] with low < high, got {list(self.reward_clip)}", "reward_clip")
-        if self._skip[0] > self._skip[1]:
-            raise BadRequest(f"expected [least, most], got {list(self._skip)}", "frame_skip")
+        if not 1 <= self._skip[0] <= self._skip[1]:
+            raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {self.frame_skip}", "frame_skip")
         parsed(self.wrappers)
         for name in self.results:
             _check_result(name)
