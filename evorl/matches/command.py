@@ -40,7 +40,8 @@ class Request:
     """Play everyone against everyone."""
     players: tuple[str, ...]
     """Run directories, or patterns of them: RUN_DIR is its latest checkpoint; others are RUN_DIR@best, RUN_DIR@STEP and
-    RUN_DIR@all. rule is the world's own player. The world is that of the first run."""
+    RUN_DIR@all. rule is the world's own player, sb3:FILE and cleanrl:FILE are policies of other libraries. The world is
+    that of the first run."""
     games: Annotated[int, Meta(ge=2)] = 200
     """Games of each pair, an even number; those of an earlier command count."""
     width: Annotated[float, Meta(ge=0.01, lt=1)] | None = None

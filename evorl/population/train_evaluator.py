@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from evorl.cluster.core import heartbeat
 from evorl.cluster.local import Local
 from evorl.ec.core import IndependentEvolution, Individual, unpack
+from evorl.ec.early_stopping import trains_until
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict
 from evorl.nets.flat import Layout
@@ -127,7 +128,8 @@ class TrainEvaluator:
             individual.memory["steps"] if individual.memory else 0
         )  # a child's schedules continue its parent's
         _inherit(run.learner, layout, individual.weights, individual.memory)
-        while run.steps < began + e.train_steps:
+        end = trains_until(e, individual, began)
+        while run.steps < end:
             heartbeat()
             run.iterate()
         episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, individual.id)

@@ -18,6 +18,7 @@ import yaml
 
 from evorl.ec.acem_rl import ACEMRL
 from evorl.ec.aes_rl import AESRL
+from evorl.ec.asha import ASHA
 from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
@@ -26,6 +27,7 @@ from evorl.ec.conformance import GENES, drive, plain, same
 from evorl.ec.conformance import evaluated as sound
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
+from evorl.ec.hyperband import Hyperband
 from evorl.ec.league import League
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
@@ -33,6 +35,7 @@ from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
 from evorl.ec.one_plus_one_rl import OnePlusOneRL
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.optuna import Optuna
 from evorl.ec.p_cem_rl import PCEMRL
 from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
@@ -100,6 +103,12 @@ CASES = {
         waits=True,
     ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
+    "optuna": Case(Optuna(population=6), (MIXED, ONLY_GENES)),
+    "optuna-cma_es": Case(Optuna(population=5, sampler="cma_es"), (ONLY_GENES,)),
+    "asha": Case(ASHA(population=6, eta=3, R=9, asynchronous=False), (MIXED, ONLY_GENES)),
+    "asha-late": Case(ASHA(population=2, eta=2, r=2, R=20, s=1, asynchronous=False), (MIXED, ONLY_GENES)),
+    "hyperband": Case(Hyperband(eta=2, R=8), (MIXED, ONLY_GENES), waits=True),
+    "hyperband-least": Case(Hyperband(eta=3, r=5, R=100), (MIXED, ONLY_GENES), waits=True),
     "nsga2": Case(NSGA2(population=6)),
     "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),
     "nsga2-odd": Case(NSGA2(population=5, offspring=3)),
@@ -350,7 +359,7 @@ def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: S
                 known = arrived
             birth = evolver.generation if isinstance(evolver, SteadyState) else told
             assert one.id < 12 or (one.birth == birth and known >= {*one.parents})
-            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
+            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random | Optuna)
         arrived.add(waiting[0].id)
         evolver.tell([evaluated(case, waiting.pop(0))])
 
