@@ -21,7 +21,8 @@ from evorl.util.text import printable, say
 
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
-    "bootstrap over the games of each pair and seat. A hatched field is a pair whose interval holds one half."
+    "bootstrap over the games of each pair and seat; Glicko-2 stands with 1.96 deviations. A hatched field is a "
+    "pair whose interval holds one half."
 )
 
 
@@ -67,13 +68,15 @@ def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
     rows = []
     for i in np.argsort(-judged.rating, kind="stable"):
         low, high = judged.rating_bounds[:, i]
+        glicko, most = judged.glicko[i], judged.glicko_bounds[1, i]
         worst = int(judged.worst[i])
         rows.append(
             {
                 "player": entry.players[i].name, "rating": f"{judged.rating[i]:.0f}",
-                "95 % interval": f"{low:.0f} to {high:.0f}", "Nash share": f"{judged.nash[i]:.3f}",
-                "alpha-rank": f"{judged.alpha[i]:.3f}", "mean score": f"{mean[i]:.3f}",
-                "worst opponent": entry.players[worst].name, "score there": f"{judged.score[i, worst]:.3f}",
+                "95 % interval": f"{low:.0f} to {high:.0f}", "Glicko-2": f"{glicko:.0f} ± {most - glicko:.0f}",
+                "Nash share": f"{judged.nash[i]:.3f}", "alpha-rank": f"{judged.alpha[i]:.3f}",
+                "mean score": f"{mean[i]:.3f}", "worst opponent": entry.players[worst].name,
+                "score there": f"{judged.score[i, worst]:.3f}",
             }
         )  # fmt: skip
     return rows
