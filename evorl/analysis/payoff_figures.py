@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
+from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis, render_inset, style
 from evorl.analysis.html_page import Page, Section, to_html
 
 if TYPE_CHECKING:
@@ -82,6 +82,39 @@ def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Arr
         for axes in (left, right):
             axes.tick_params(axis="y", labelcolor=INK)
             axes.grid(visible=True, axis="x")
+    return figure
+
+
+class RatingCurve(NamedTuple):
+    """The ratings of a run's policies, N of them in the order of their steps."""
+
+    steps: Array  # [N] environment steps
+    rating: Array  # [N]
+    bounds: Array  # [2, N]
+
+
+def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping[str, float]) -> Figure:
+    """Return the ratings of runs over environment steps, with intervals; ``levels``: ratings of players without steps.
+
+    Policies of the same steps are several learners' (of a league, say), which no line connects.
+    """
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, curve) in enumerate(curves.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            line = "-" if len({*curve.steps.tolist()}) == len(curve.steps) else ""
+            axes.vlines(curve.steps, curve.bounds[0], curve.bounds[1], color=colour, alpha=0.4, linewidth=3)
+            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=_short(name))
+        for name, rating in levels.items():
+            axes.axhline(rating, color=MUTED, linestyle=":", label=_short(name))
+        readable_axis(axes.xaxis, 6)
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("points of Elo")
+        axes.set_title("Rating over steps, 95 % interval")
+        axes.legend(frameon=False)
     return figure
 
 

@@ -99,6 +99,17 @@ def test_it_writes_everything_and_prints_the_players(
     assert ("rating" in told and "matrix.html" in told and "One rating" in told) or "strength" in told
 
 
+def test_ratings_over_steps_of_a_run_whose_checkpoints_play(matrix: Matrix, tmp_path: Path) -> None:
+    found = matrix("a@all b rule", "games=4")
+    steps = [one["step"] for one in found["players"] if one["name"].startswith("a@")]
+    assert len(steps) > 1 and steps == sorted({*steps})
+    assert (tmp_path / "out" / "ratings_over_steps.svg").exists()
+    page = (tmp_path / "out" / "matrix.html").read_text()
+    assert "policies over environment steps" in page
+    matrix("b rule", "games=4", out="other")
+    assert not (tmp_path / "other" / "ratings_over_steps.svg").exists()
+
+
 def test_a_new_player_adds_its_games_alone(matrix: Matrix, tmp_path: Path) -> None:
     few = matrix("a b")
     lines = (tmp_path / "out" / "games.jsonl").read_bytes()

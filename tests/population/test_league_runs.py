@@ -133,6 +133,8 @@ def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
     ]  # fmt: skip
     for one, player in zip(snapshots, entry.players, strict=False):
         assert torch.equal(player.weights[0], torch.from_numpy(one.weights))
+        assert player.step == (one.memory or {"steps": 0})["steps"]
+    assert {player.step for player in entry.players[:3]} == {0} and min(p.step for p in entry.players[3:-2]) >= 512
     with pytest.raises(BadRequest, match=rf"snapshot:99: its latest checkpoint holds {len(snapshots)} snapshots"):
         listed.read([f"{league}@snapshot:99", "rule"])
 
