@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis, render_inset, style
 from evorl.analysis.html_page import Page, Section, to_html
+from evorl.analysis.opponents import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 NUMBERED = 20
 """Most players whose scores are written into the fields of a matrix."""
-LONGEST = 28
-"""Characters of a name in a picture."""
 
 
 def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
@@ -27,7 +26,7 @@ def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    count, labels = len(names), [_short(name) for name in names]
+    count, labels = len(names), [short(name) for name in names]
     with style():
         size = 1.6 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count)
         figure = Figure(figsize=(size + 1.2, size), layout="constrained")
@@ -73,7 +72,7 @@ def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Arr
         places = range(count)
         left.hlines(places, bounds[0], bounds[1], color=COLOURS[0], alpha=0.4, linewidth=3)
         left.plot(rating, places, "o", color=COLOURS[0], markersize=4)
-        left.set_yticks(places, [_short(name) for name in names])
+        left.set_yticks(places, [short(name) for name in names])
         left.invert_yaxis()
         left.set_title("Rating, 95 % interval")
         left.set_xlabel("points of Elo, the mean is 0")
@@ -107,9 +106,9 @@ def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping
             colour = COLOURS[number % len(COLOURS)]
             line = "-" if len({*curve.steps.tolist()}) == len(curve.steps) else ""
             axes.vlines(curve.steps, curve.bounds[0], curve.bounds[1], color=colour, alpha=0.4, linewidth=3)
-            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=_short(name))
+            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=short(name))
         for name, rating in levels.items():
-            axes.axhline(rating, color=MUTED, linestyle=":", label=_short(name))
+            axes.axhline(rating, color=MUTED, linestyle=":", label=short(name))
         readable_axis(axes.xaxis, 6)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("points of Elo")
@@ -128,7 +127,3 @@ def page(
         whole=[(words, render_inset(figure)) for words, figure in pictures.items()], tables=tables,
     )  # fmt: skip
     return to_html(Page(title=title, subtitle=subtitle, sections=[section], caption=caption))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]

@@ -183,6 +183,17 @@ class Agents:
         """The mean score of an agent against all snapshots; a pair that has not played counts one half."""
         return float(np.mean(self._scores(evaluation)))
 
+    def table(self) -> dict[str, Any]:
+        """Scores and faded games of each agent (rows) against all agents and snapshots (columns)."""
+        players = [*self.agents, *self.snapshots]
+        return {
+            "generation": self.generation, "agents": [_name(agent) for agent in self.agents],
+            "players": [_name(player) for player in players],
+            "policies": [self.policies.by_number[player.policy].id for player in players],
+            "score": [[self.payoffs.score(own.number, other.number) for other in players] for own in self.agents],
+            "games": [[self.payoffs.games(own.number, other.number) for other in players] for own in self.agents],
+        }  # fmt: skip
+
     # -------------------------------------------------------------- after a slice
 
     def _learn(self, evaluation: Evaluation) -> int | None:
@@ -298,3 +309,10 @@ class Agents:
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         moved = {name: move.evaluations(state[name]) for name in ("population", "arrived")}
         return {**state, **moved, **{name: move.individuals(state[name]) for name in ("queue", "policies")}}
+
+
+def _name(player: Player) -> str:
+    """What tables call an agent, ``main 0``, or a snapshot of it, ``main 0, number 7``."""
+    if player.agent is None:
+        return f"{player.role} {player.number}"
+    return f"{player.role} {player.agent}, number {player.number}"

@@ -148,6 +148,10 @@ class Payoffs:
         games = wins + draws + losses
         return (wins + draws / 2) / games if games else UNPLAYED
 
+    def games(self, a: int, b: int) -> float:
+        """The games of a pair, the older ones faded."""
+        return sum(self._counts.get((a, b), ()))
+
     def forget(self, player: int) -> None:
         """Forget the games of a player."""
         self._counts = {pair: counts for pair, counts in self._counts.items() if player not in pair}

@@ -15,6 +15,8 @@ import torch
 from evolution_runs import CASES, QUICK, journal
 from harness import experiment_of, go
 
+from evorl.analysis.payoffs import read_payoffs
+from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.ec.core import pack, unpack
 from evorl.ec.league import Agents
@@ -93,6 +95,21 @@ def test_the_best_one_is_the_main_agent_with_the_highest_score(league: Path) -> 
     agents = {line["agent"]: line["agent_role"] for line in journal(league)}
     assert agents == dict(enumerate(["main"] * 3 + ["main exploiter"] + ["league exploiter"] * 2))
     assert roles[:6] == ["initial"] * 6 and "reset" in roles and "goes on" in roles
+
+
+def test_the_table_of_scores_is_kept_for_each_generation(league: Path) -> None:
+    tables = [json.loads(line) for line in (league / "payoffs.jsonl").read_text().splitlines()]
+    assert [table["generation"] for table in tables] == list(range(1, len(tables) + 1)) and len(tables) > 1
+    rows = {row["step"]: row for row in map(json.loads, (league / "metrics.jsonl").read_text().splitlines())}
+    for table in tables:
+        agents, score = len(table["agents"]), np.array(table["score"])
+        assert score.shape == np.shape(table["games"]) == (6, len(table["players"])) == (6, len(table["policies"]))
+        assert table["players"][:agents] == table["agents"] and table["agents"][3] == "main exploiter 3"
+        assert (score[np.array(table["games"]) == 0] == 0.5).all() and np.sum(table["games"]) > 0
+        mains = score[:3, agents:].mean(1)
+        assert mains.max() == pytest.approx(rows[table["step"]]["league/score"])
+    (shown,) = map(read_payoffs, [RunRecord(directory=league, config={})])
+    assert shown is not None and shown.step == tables[-1]["step"]
 
 
 def test_snapshots_change_nothing_any_more(league: Path) -> None:
