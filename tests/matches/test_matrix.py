@@ -262,3 +262,14 @@ def test_damaged_games_are_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "games.jsonl").write_bytes(text)
     with pytest.raises(BadRequest, match=r"games\.jsonl is damaged"):
         records.Record(tmp_path, {})
+
+
+def test_films_show_the_closest_and_the_most_one_sided_pair(
+    matrix: Matrix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = matrix("a b rule", "games=4", "video=true")
+    assert len(found["pairs"]) == 3
+    said = capsys.readouterr().out
+    for name in ("closest", "most_one_sided"):
+        (film,) = (one for one in (tmp_path / "out").iterdir() if one.stem == name)
+        assert f"{name.replace('_', ' ')} pair: {film}" in said and film.stat().st_size > 1000
