@@ -93,11 +93,23 @@ def heads(action: Action) -> tuple[int, ...]:
             return ()
 
 
+class SideSpec(NamedTuple):
+    """What one side of a game has of the inputs and actions of a `Spec`, which have room for those of every side."""
+
+    inputs: tuple[Input | None, ...]
+    """Of each input, what the side sees of it: all, the first numbers of a row, or nothing. The rest is 0."""
+    action: Action
+    """Its own actions: it lacks the last choices of a head, the last heads, or the last components of a Box."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """The observations, actions and rewards of one side of a world. Networks are built from it alone.
 
     ``masked``: every state has a legal-action mask [L], L = sum(heads). ``players``: number of sides of a game.
+    ``who`` names a float32 row among the inputs whose first numbers, one for each side, tell which side it is: 1 for
+    that one, 0 for others. Where it is empty, no side can have a policy of its own. ``each``: what each side has of the
+    inputs and actions; empty: all of them.
     """
 
     inputs: tuple[Input, ...]
@@ -105,10 +117,24 @@ class Spec:
     rewards: tuple[str, ...] = ("reward",)
     players: int = 1
     masked: bool = False
+    who: str = ""
+    each: tuple[SideSpec, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.rewards:
             check_name(name)
+        if self.who and not any(
+            entry.name == self.who and entry.dtype == "float32" and len(entry.shape) == 1
+            and entry.shape[0] >= self.players > 1
+            for entry in self.inputs
+        ):  # fmt: skip
+            raise WorldError(f"who={self.who!r} must name a float32 row of inputs with a number for each side")
+        if self.each and (len(self.each) != self.players or not self.who):
+            raise WorldError("each must have a SideSpec for every side of a game, which who tells apart")
+
+    def of_side(self, side: int) -> SideSpec:
+        """What a side has of the inputs and actions."""
+        return self.each[side] if self.each else SideSpec(self.inputs, self.action)
 
 
 # ------------------------------------------------------------------ worlds as coroutines
