@@ -352,6 +352,11 @@ class World(Labels, ABC):
         return 1
 
     @property
+    def team_sides(self) -> int:
+        """Sides of a team, which follow one another. Against opponents a policy plays a whole team."""
+        return 1
+
+    @property
     def seconds_per_step(self) -> float | None:
         """Time in the game that an environment step takes, with which films run; None if the game has no clock."""
         return None
