@@ -167,6 +167,9 @@ class Opposing(Protocol):
 class Ranking(Opposing, Protocol):
     """An evolver that ranks its individuals by their games against each other, not by the world's evaluation."""
 
+    ranked_by: ClassVar[str]
+    """What `score` is, for result.json."""
+
     @property
     def kept(self) -> Sequence[Individual]:
         """Individuals, also beside the population, whose policies stay as they are and may play."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -102,6 +102,8 @@ class League(IndependentEvolution):
 
 class Agents:
     """The agents and their snapshots. Agent k is player k, with the policy that it had after its last slice."""
+
+    ranked_by: ClassVar[str] = "score in the league"
 
     def __init__(self, hyper: League, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed
