@@ -4,8 +4,10 @@ VENV := .venv
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
-# a module is compiled when it is first imported; all of them would take 45 seconds
+# a module is compiled when it is first imported; all of them would take 45 seconds. Without its bytecode on the disk,
+# every process would compile PyTorch again, which takes a second.
 INSTALL := install --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
@@ -17,14 +19,15 @@ VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 FAST := not slow and not learn and not fault and not gpu
 EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
 PYTHON ?=
+MINUTES ?= 8
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.
-READ := ARGS PYTHON VENV PEERS PY PIP TORCH COMPARED EXTRAS SHELL
+READ := ARGS SINCE MINUTES PYTHON VENV PEERS PY PIP TORCH COMPARED EXTRAS SHELL
 GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name)))
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all mutants setup check learn faults compiler games browser web peers speed site notebooks picture
+.PHONY: help train test tests test-all affected mutants setup dist check learn faults compiler games browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,17 +36,26 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
-# mypy has one core's work to do, so the tests begin beside it
+# mypy has one core's work to do, so the tests begin beside it. The tests of a file share runs, so they stay together.
 test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all
-	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile -m "$(FAST)" $(ARGS)
 
-test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
-	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
+test-all: $(VENV)/.all compiler games web check ## the checks of make test, with the slow tests
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not learn and not fault and not gpu" $(ARGS)
+
+# a change is what the last day of work brought, where nothing else is named
+SINCE ?= $(shell git rev-list -1 --before="$$(( $$(git log -1 --format=%ct) - 86400 ))" HEAD 2> /dev/null)
+affected: $(VENV)/.all ## the slow tests that a change could affect, the nearest first, for at most MINUTES; SINCE=REV
+	@$(PY) -m pytest -n 2 -m "slow and not learn and not fault and not gpu" --changed-since "$(SINCE)" --minutes $(MINUTES) $(ARGS) \
+		|| test $$? = 5 # no test is affected
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
+
+dist: $(VENV)/.all ## build the wheel and the source distribution into dist/
+	@$(PY) -m hatchling build
 
 check: $(VENV)/.all ## ruff, mypy and import-linter
 	@$(PY) -m ruff check .
@@ -54,7 +66,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 learn: $(VENV)/.all ## the long learning tests
 	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
-faults: $(VENV)/.all compiler games browser ## the long fault-injection tests
+faults: $(VENV)/.all compiler games browser web ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
 
 mutants: $(VENV)/.all ## plant defects, which make test must notice; ARGS="replay --jobs 2" chooses files
@@ -79,9 +91,9 @@ games:
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)
 
-web: ## onnxruntime-web, in which exported policies are tested (needs Node)
-	@command -v npm > /dev/null || { echo "npm is missing: install Node.js 18 or newer" >&2; exit 1; }
-	@npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
+web: ## onnxruntime-web, in which exported policies are tested (needs npm)
+	@$(call installed,npm,npm,the tests of exported policies in browsers)
+	@! command -v npm > /dev/null || npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+pytest_plugins = ["affected"]
 settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
 settings.load_profile("unhurried")
 settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))  # of tests/mutants.py
@@ -60,6 +61,14 @@ def elsewhere(request: pytest.FixtureRequest) -> Callable[[str], str]:
         return done.stdout.strip()
 
     return ask
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """A run waits for the disk at each checkpoint, and no test cuts the power of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ import yaml
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
 SHELL = sorted(SCRIPTS.glob("*.sh"))
+IMAGE = SCRIPTS / "kubernetes" / "Dockerfile"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MANIFESTS = sorted((SCRIPTS / "kubernetes").glob("*.yaml"))
 
 # -------------------------------------------------------------- KubeRay's schema
@@ -143,8 +145,15 @@ def test_a_manifest(path: Path) -> None:
 
 def test_the_image_holds_the_ray_that_the_manifests_name() -> None:
     named = {cluster(manifest(yaml.safe_load(path.read_text()))).rayVersion for path in MANIFESTS}
-    text = (SCRIPTS / "kubernetes" / "Dockerfile").read_text()
+    text = IMAGE.read_text()
     assert named == {*re.findall(r"rayproject/ray:([\d.]+)", text)} == {*re.findall(r"ray\[default\]==([\d.]+)", text)}
+    assert re.search(r'"(torch[^"]+)"', text)[1] in (ROOT / "pyproject.toml").read_text()  # type: ignore[index]
+
+
+def test_the_image_passes_the_linter() -> None:
+    """No builder is at hand where the tests run."""
+    checked = subprocess.run([Path(sys.executable).parent / "hadolint", IMAGE], capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -194,6 +203,31 @@ def test_the_words_of_the_job_compose() -> None:
     assert isinstance(made.cluster, Ray) and made.cluster.workers == made.rl.members == workers
     mounts = container(cluster(job).headGroupSpec)["volumeMounts"]
     assert any(Path(run).is_relative_to(mount["mountPath"]) for mount in mounts)
+
+
+# -------------------------------------------------------------- GitHub's workflows
+
+
+def test_the_workflows_follow_githubs_schema() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert WORKFLOWS and checked.returncode == 0, checked.stdout
+
+
+def test_the_workflows_run_targets_that_exist_on_every_supported_python() -> None:
+    targets = {*re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)}
+    run, pythons = set(), set()
+    for path in WORKFLOWS:
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            matrix = job.get("strategy", {}).get("matrix", {})
+            commands = [step["run"].split() for step in job["steps"] if "run" in step]
+            assert all(command[0] == "make" for command in commands)
+            run |= {command[1] for command in commands if "$" not in command[1]} | {*matrix.get("target", ())}
+            setups = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
+            pythons |= {setup["python-version"] for setup in setups} | {*matrix.get("python", ())}
+    assert run <= targets
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert {python for python in pythons if "$" not in python} == {*classifiers}
 
 
 # -------------------------------------------------------------- ray up

@@ -18,23 +18,34 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return next(place.glob("evorl_suite-*.whl"))
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", place], cwd=ROOT, check=True, capture_output=True)
+    return place
 
 
 @pytest.fixture(scope="module")
-def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and our dependencies (by path), but not the checkout."""
+def wheel(dist: Path) -> Path:
+    return next(dist.glob("evorl_suite-*.whl"))
+
+
+@pytest.fixture(scope="module", params=["the wheel by pip", "the source distribution by uv"])
+def clean(request: pytest.FixtureRequest, dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with evorl and our dependencies (by path), but not the checkout."""
     place = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(place, with_pip=False, symlinks=True)
     python = place / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "-q"]
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (place / "lib" / version / "site-packages" / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if request.param.endswith("pip"):
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "-q", "install"]
+        install = [*pip, "--no-index", "--no-deps", wheel]
+    else:
+        source = next(dist.glob("evorl_suite-*.tar.gz"))
+        uv = [Path(sys.executable).parent / "uv", "pip", "install", "--python", python]
+        install = [*uv, "--offline", "--no-cache", "--no-deps", "--no-build-isolation", "--reinstall", source]
+    done = subprocess.run(install, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return place / "bin"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import ClassVar, Protocol, Self, cast
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -127,17 +127,43 @@ class _CachingLoader(ConfigLoaderImpl):
 
 
 class _CachingRepository(ConfigRepository):
-    """A repository that looks for each file and reads it once."""
+    """A repository that looks for each file and lists each group once, and reads a file again only if it has changed.
+
+    A configuration of a file that another repository of this process has read is shared with it.
+    """
+
+    read: ClassVar[dict[tuple[str, str, str], tuple[tuple[int, int], ConfigResult]]] = {}
+    """Configs by provider, folder and name, each with the time of change and the size of its file."""
 
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
         super().initialize_sources(config_search_path)
         self.configs: dict[str, ConfigResult | None] = {}
+        self.options: dict[tuple[str, ObjectType | None], list[str]] = {}
         self.sources_found: dict[tuple[str, ObjectType | None], ConfigSource | None] = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         if config_path not in self.configs:
-            self.configs[config_path] = super().load_config(config_path)
+            self.configs[config_path] = self._read(config_path)
         return self.configs[config_path]
+
+    def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
+        wanted = group_name, results_filter
+        if wanted not in self.options:
+            self.options[wanted] = super().get_group_options(group_name, results_filter)
+        return self.options[wanted]
+
+    def _read(self, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or source.scheme() != "file":
+            return super().load_config(config_path)
+        key = source.provider, source.path, config_path
+        now = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml").stat()
+        signature = now.st_mtime_ns, now.st_size
+        if key not in self.read or self.read[key][0] != signature:
+            config = super().load_config(config_path)
+            assert config is not None
+            self.read[key] = signature, config
+        return self.read[key][1]
 
     def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
         wanted = config_path, object_type

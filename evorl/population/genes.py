@@ -14,7 +14,7 @@ from evorl.mdp.core import Spec, World
 from evorl.training.experiment import Experiment
 from evorl.training.train import spec
 from evorl.util.errors import BadRequest
-from evorl.util.typed import typed, unknown
+from evorl.util.typed import type_info, typed, unknown
 
 GROUPS = ("mdp", "rl")
 """The config groups whose keys may evolve; all other keys belong to the run, not to an individual."""
@@ -147,7 +147,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
     if isinstance(node, Mapping):
         if first not in node or rest:
             raise unknown(first, list(node), at.rpartition(".")[0])
-        return [inspect.type_info(type(node[first]))]
+        return [type_info(type(node[first]))]
     names = [field.name for field in fields(node)]
     if first not in names:
         raise unknown(first, names, at[: at.rindex(f".{first}")])
@@ -156,7 +156,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
         if not (is_dataclass(value) or isinstance(value, Mapping)):
             raise unknown(rest[0], [], at[: at.rindex(f".{rest[0]}")])
         return _kinds(value, rest, at)
-    kind = inspect.type_info(get_type_hints(type(node), include_extras=True)[first])
+    kind = type_info(get_type_hints(type(node), include_extras=True)[first])
     return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
 
 

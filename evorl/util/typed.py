@@ -20,6 +20,8 @@ from evorl.util.errors import BadRequest, nearest
 
 T = TypeVar("T")
 
+_TYPES: dict[Any, inspect.Type] = {}
+
 
 def typed(data: object, kind: type[T], key: str = "") -> T:
     """``data`` (nested mappings, lists and scalars) as a dataclass ``kind`` that sits at the dotted ``key``.
@@ -28,11 +30,11 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
     Raises `BadRequest` for an unknown or missing name, a wrong type, a number that is not finite or out of
     bounds, and for the combinations that a ``__post_init__`` refuses.
     """
-    fitted = _fit(data, inspect.type_info(kind), key)
+    fitted = _fit(data, type_info(kind), key)
     try:
         return msgspec.convert(fitted, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(error, data, inspect.type_info(kind), key, _path(error, fitted, kind)) from None
+        raise _refusal(error, data, type_info(kind), key, _path(error, fitted, kind)) from None
 
 
 def unknown(
@@ -48,7 +50,7 @@ def unknown(
 def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
     """``data``, of which a dataclass was made, with the fields that it lacks; also nested, but not within a choice of
     types."""
-    whole, kind = dict(data), inspect.type_info(type(made))
+    whole, kind = dict(data), type_info(type(made))
     assert isinstance(kind, inspect.DataclassType)
     for field in kind.fields:
         value = getattr(made, field.name)
@@ -59,9 +61,16 @@ def completed(data: Mapping[str, Any], made: object) -> dict[str, Any]:
     return whole
 
 
+def type_info(kind: Any) -> inspect.Type:
+    """What msgspec knows of a type. It would read the annotations of a dataclass again at each call."""
+    if kind not in _TYPES:
+        _TYPES[kind] = inspect.type_info(kind)
+    return _TYPES[kind]
+
+
 def has_place(kind: type, names: Sequence[str], adds: bool = False) -> bool:
     """Whether a dataclass has a field at ``names``, nested; ``adds``: or a mapping there that may get a new name."""
-    kinds = [inspect.type_info(kind)]
+    kinds = [type_info(kind)]
     for name in names:
         if adds and any(isinstance(arm, inspect.DictType | inspect.AnyType) for arm in kinds):
             return True

@@ -368,6 +368,15 @@ def test_compositions_share_what_is_read_and_nothing_else(tmp_path: Path, monkey
         assert [composed(hydra, words) for words in reversed(cases)] == want[::-1]
 
 
+def test_a_file_is_read_again_where_it_has_changed(tmp_path: Path) -> None:
+    """Files are shared by all compositions of a process, and a notebook's user edits them between two runs."""
+    (tmp_path / "tuned").mkdir()
+    for lr in (0.5, 0.25, 0.75):
+        (tmp_path / "tuned" / "acrobot_ppo.yaml").write_text(f"# @package _global_\nrl: {{lr: {lr}}}\n")
+        with config.opened(extra=str(tmp_path)) as hydra:
+            assert config.compose(hydra, ["mdp=acrobot"]).rl.lr == lr
+
+
 def test_words_of_a_smaller_door() -> None:
     assert config.parse_request(Outer, ["text=a,(b", "steps=1e3"]) == Outer(text="a,(b", steps=1000)
     with pytest.raises(BadRequest, match="txet: unknown key; did you mean text"):

@@ -219,6 +219,7 @@ def test_against_the_rule_player_it_plays_the_games_of_one_side(name: str) -> No
             assert mine[slot][n] == wanted[(slot // team + n) % 2][slot][n]
 
 
+@pytest.mark.slow_cases("duel")
 @pytest.mark.parametrize("name", ["pong", "duel"])
 def test_a_game_does_not_depend_on_who_plays_the_others(name: str) -> None:
     """Policies of several forms and the rule player side by side: each game is that of its own opponent alone."""
