@@ -19,7 +19,6 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
-    Match,
     Metrics,
     check_due,
     pack,
@@ -28,6 +27,7 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.ec.matchmaking import Payoffs, Player, Policies, Role, Shares, acting, bounded, matches
+from evorl.ec.opposing import Match
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Individual, Match, pack, unpack
+from evorl.ec.core import Individual, pack, unpack
+from evorl.ec.opposing import Match
 from evorl.ops.matchmaking import Weighting, pfsp
 from evorl.util.types import StateDict
 

@@ -25,7 +25,6 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
-    Match,
     Metrics,
     check_due,
     pack,
@@ -34,6 +33,7 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.ec.matchmaking import acting, bounded
+from evorl.ec.opposing import Match
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness

@@ -16,19 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.ec.core import (
-    Evaluation,
-    IndependentEvolution,
-    Individual,
-    Opposing,
-    Ranking,
-    Seeding,
-    Tabular,
-    genomes,
-    pack,
-    ranks_by_fitness,
-    unpack,
-)
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Seeding, genomes, pack, ranks_by_fitness, unpack
+from evorl.ec.opposing import Opposing, Ranking, Tabular
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
 from evorl.mdp.forms import Mismatch
