@@ -144,9 +144,12 @@ def _module(request: Request, learner: Learner) -> PolicyModule:
     from evorl.inference.godot import GodotModule
     from evorl.inference.module import PolicyModule
     from evorl.inference.unity import UnityModule
+    from evorl.nets.per_side import PolicyPerSide
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
+    if isinstance(learner.policy, PolicyPerSide):
+        raise BadRequest("has a network for each side (rl.policies), and a file holds one", "run")
     if request.format in ("onnx", "torch"):
         return PolicyModule(learner, request.deterministic)
     if not request.deterministic:

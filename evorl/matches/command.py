@@ -50,6 +50,8 @@ class Request:
     """Seed of the episodes and of the policies' noise."""
     deterministic: bool = False
     """Play the most likely action of each policy, instead of drawing it."""
+    video: bool = False
+    """Write films of the closest and of the most one-sided pair."""
     out: str | None = None
     """Where games, matrix.json, matrix.csv and matrix.html go; null makes matrices/TIME."""
     json: bool = False
@@ -72,8 +74,8 @@ def command(words: Sequence[str]) -> None:
     if request.games % 2:
         raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
     cluster = _cluster([word for word in words if word not in ours])
+    from evorl.matches import films, records, result
     from evorl.matches import players as listed
-    from evorl.matches import records, result
     from evorl.matches.judge import judge
     from evorl.matches.schedule import games_wanted, play_missing
     from evorl.opponents.play import Matches
@@ -93,6 +95,8 @@ def command(words: Sequence[str]) -> None:
         result.show(entry, judged, out)
         sys.stdout.flush()
         result.write(out, entry, judged, document)
+        if request.video:
+            films.write(out, entry, matches, record)
     say(out / "matrix.html")
     if request.json:
         print(json.dumps(document))

@@ -84,6 +84,10 @@ class Rewarded(World):
         return self.world.sides
 
     @property
+    def team_sides(self) -> int:
+        return self.world.team_sides
+
+    @property
     def longest_episode(self) -> int | None:
         return self.world.longest_episode
 

@@ -26,6 +26,8 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
+    if experiment.rl.policies != "shared" and evolution.lifetime == "play":
+        raise BadRequest("weights that are evolved are those of one network; take ec.lifetime=train", "rl.policies")
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:

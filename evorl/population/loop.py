@@ -16,19 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.ec.core import (
-    Evaluation,
-    IndependentEvolution,
-    Individual,
-    Opposing,
-    Ranking,
-    Seeding,
-    Tabular,
-    genomes,
-    pack,
-    ranks_by_fitness,
-    unpack,
-)
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Seeding, genomes, pack, ranks_by_fitness, unpack
+from evorl.ec.opposing import Opposing, Ranking, Tabular
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
 from evorl.mdp.forms import Mismatch
@@ -88,9 +77,9 @@ class Population(PopulationLoop[Task]):
         self.tasks = -(-self.slots // plan.together)  # at once; the last may be short
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
-        self.best_individual = BestIndividual(
-            Selection(experiment, evolution, self.plan, not (POINTS in wanted or isinstance(self.evolver, Ranking)))
-        )
+        by = "points in its own games" if POINTS in wanted else ""
+        by = self.evolver.ranked_by if isinstance(self.evolver, Ranking) else by
+        self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan, by))
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:

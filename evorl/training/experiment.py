@@ -113,7 +113,8 @@ class Experiment:
     @property
     def learning_sides(self) -> int:
         """Sides of a game whose decisions a training run learns from."""
-        return 1 if isinstance(self.opponents, Pooled) else self._played_world.sides
+        world = self._played_world
+        return world.team_sides if isinstance(self.opponents, Pooled) else world.sides
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
@@ -144,5 +145,6 @@ def _check_sides(opponents: Pooled, world: World, name: str) -> None:
     """Raise `BadRequest` for opponents that the games of all sides of a world do not have."""
     if opponents.rule and not world.takes_rule_action:
         raise BadRequest(f"{name} has no rule player that joins games of all sides", "opponents.rule")
-    if wrong := [side for side in opponents.sides or () if side >= world.sides]:
-        raise BadRequest(f"{name} has the sides 0 to {world.sides - 1}, not {wrong[0]}", "opponents.sides")
+    teams = world.sides // world.team_sides
+    if wrong := [side for side in opponents.sides or () if side >= teams]:
+        raise BadRequest(f"{name} has the sides 0 to {teams - 1}, not {wrong[0]}", "opponents.sides")

@@ -7,17 +7,19 @@ its root module is data: ``conf/``, searched like evorl's own config files, and 
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import metadata
+from importlib import invalidate_caches, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 GROUP = "evorl.plugins"
 """The group of entry points that name plugins."""
+Places = tuple[tuple[str, int], ...]
 
 
 class Plugin(NamedTuple):
@@ -38,12 +40,12 @@ class Plugin(NamedTuple):
 
 def installed() -> Mapping[str, Plugin]:
     """Return the plugins that this Python finds, by root module, in alphabetical order."""
-    return _installed(tuple(sys.path))
+    return _installed(_path())
 
 
 def entries(group: str) -> Mapping[str, metadata.EntryPoint]:
     """Return the entry points in a group, such as ``evorl.samplers``, that lead into a plugin, by their names."""
-    return _entries(group, tuple(sys.path))
+    return _entries(group, _path())
 
 
 def versions(roots: Iterable[str]) -> dict[str, str | None]:
@@ -77,8 +79,16 @@ def _places(error: BaseException) -> Iterator[str]:
             yield each.filename
 
 
+def _path() -> Places:
+    """Where Python looks, and when each place last changed: so what is installed later is found, too."""
+    return tuple(
+        (place, os.stat(place or ".").st_mtime_ns if os.path.exists(place or ".") else 0) for place in sys.path
+    )
+
+
 @cache
-def _installed(path: tuple[str, ...]) -> Mapping[str, Plugin]:
+def _installed(path: Places) -> Mapping[str, Plugin]:
+    invalidate_caches()
     roots: dict[str, str] = {}
     for point in metadata.entry_points(group=GROUP):
         root = _root(point)
@@ -88,7 +98,7 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, Plugin]:
 
 
 @cache
-def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, metadata.EntryPoint]:
+def _entries(group: str, path: Places) -> Mapping[str, metadata.EntryPoint]:
     points = metadata.entry_points(group=group)
     return {point.name: point for point in points if _root(point) in _installed(path)}
 

@@ -119,7 +119,6 @@ def test_without_it_a_run_tells_what_is_missing(folder: Path, capsys: pytest.Cap
     assert go(*TRAINS) == 0
     sys.modules.pop("my_lab.algorithm"), sys.modules.pop("my_lab")
     (folder / "my_lab-0.1.0.dist-info").rename(folder / "away")
-    plugins._installed.cache_clear()
     line = "run was made with the plugin my_lab 0.1.0, which is not installed here"
     capsys.readouterr()
     assert go("resume=run", "budget.steps=384") == 2
