@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
@@ -189,7 +189,7 @@ def _foreign(experiment: Experiment, request: Request) -> _Judged:
         key = "export" if request.individual is None else "individual"
         raise BadRequest("is of the run's own policies; leave policy= out", key)
     torch.set_num_threads(experiment.rl.threads)
-    learner = foreign_learner(word, spec(experiment.mdp.evaluation_world()), "policy")
+    learner = cast("Learner", foreign_learner(word, spec(experiment.mdp.evaluation_world()), "policy"))
     path = Path(word.partition(":")[2])
     return _Judged(learner, path, 0, {"policy": word}, word.partition(":")[0] + "-" + path.stem, {})
 
