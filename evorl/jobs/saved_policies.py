@@ -108,7 +108,8 @@ def _individual(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Ranking, Seeding, unpack_evaluations
+    from evorl.ec.core import Ranking, unpack_evaluations
+    from evorl.ec.seeding import Seeding
     from evorl.population.dispatch import with_weights
 
     evolver, how = _evolver(experiment, evolution, run)

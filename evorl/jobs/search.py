@@ -196,6 +196,8 @@ def _check(evolution: IndependentEvolution) -> None:
             raise BadRequest(
                 "is of a population within one run; here whole jobs are evaluated", f"{KEY}.evolver.{name}"
             )
+    if evolution.lifetime == "balance":
+        raise BadRequest("games are balanced within one run, and jobs are whole runs", f"{KEY}.evolver.lifetime")
     if len(evolution.objectives) > 1 and not evolution.several:
         raise BadRequest("this evolver takes one; nsga2, nsga3 and random take several", f"{KEY}.evolver.objectives")
 

@@ -248,7 +248,8 @@ class BestIndividual:
         first, about = self.named.first, self.selected
         if about is None:
             by = "exact fitness" if self.selection.plan.learner is None else "first fitness"
-            by = by if self.selection.replays else "score in the league"
+            if not self.selection.replays and self.selection.plan.evaluate is None:
+                by = "score in the league"
             return {"fitness": first, "selected_by": by}
         return {
             "fitness": about.mean, "selected_by": "held-out", "heldout": with_interval(about.heldout, about.episodes),
