@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.ec.reward import EvolvedReward
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.util.errors import BadRequest, nearest
@@ -226,6 +227,8 @@ class IndependentEvolution(Evolution):
     """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
     genes: dict[str, Any] = field(default_factory=dict)
     """Ranges of config keys, as a tree like the config; a leaf is [low, high], {low, high, log} or {choices}."""
+    reward: EvolvedReward = field(default_factory=EvolvedReward)
+    """A reward that evolves, beside the world's, with lifetime=train."""
 
     @property
     def trains(self) -> bool:

@@ -43,7 +43,7 @@ TOLD = "population.jsonl"
 """The file in the directory of the sweep with all evaluations that the evolver was told."""
 NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
 """Keys that select a repetition or a starting point; these must not evolve."""
-OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "cap")
+OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "reward", "cap")
 """Keys of an evolution that have no meaning where whole jobs are evaluated."""
 EVALUATED = ("episodes", *(
     name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name

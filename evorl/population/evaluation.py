@@ -29,6 +29,11 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if experiment.rl.compile and (not evolution.trains or problem is not None):
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
+    if evolution.reward.kind != "none" and (evolution.lifetime != "train" or evolution.opposes or problem is not None):
+        why = (
+            "learners that train in the world's own games follow it: take lifetime=train, without opponents that evolve"
+        )
+        raise BadRequest(why, "ec.reward.kind")
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from evorl.cluster.core import heartbeat
 from evorl.cluster.local import Local
 from evorl.ec.core import IndependentEvolution, Individual, unpack
+from evorl.ec.reward import REWARD
 from evorl.ec.space import Gene, Space
-from evorl.mdp.core import StateDict
+from evorl.mdp.core import StateDict, World
+from evorl.mdp.shaped import RewardNetwork, Scales, Shaped, numbers, scales
 from evorl.nets.flat import Layout
 from evorl.opponents.appointed import Appointed
 from evorl.opponents.core import Opponents, PastSelves
@@ -41,6 +43,8 @@ def train_plan(
     """``kind``: the class of the evaluator, if not `TrainEvaluator`."""
     world = spec(experiment.mdp)
     searched = genes(evolution.genes, experiment)
+    if evolution.reward.kind != "none":
+        searched += evolution.reward.genes(RewardNetwork.weights(numbers(world), evolution.reward.hidden))
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
@@ -81,6 +85,7 @@ class TrainEvaluator:
         self, experiment: Experiment, evolution: IndependentEvolution, searched: tuple[Gene, ...], member: int
     ) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(searched)
+        self.scales: Scales | None = None  # of observations, for an evolved reward
 
     def evaluate(self, packed: StateDict) -> TaskResult:
         return TaskResult(
@@ -97,7 +102,7 @@ class TrainEvaluator:
         pooled = None if against is None else PastSelves(sides=sides_of(against))
         try:
             own = with_values(self.experiment, self.space.values(individual.genes))
-            own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
+            own = replace(own, mdp=self._rewarding(own, individual))
             seed = seeds.key(own.seed, "life", individual.id) >> 33
             run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=pooled or self.opponents))
         except BadRequest as error:
@@ -116,6 +121,20 @@ class TrainEvaluator:
             )
         finally:
             run.close()
+
+    def _rewarding(self, own: Experiment, individual: Individual) -> World:
+        """The world that an individual trains in, a copy, since its run closes it: with the reward of its genes."""
+        world, reward = replace(own.mdp), self.evolution.reward
+        if reward.kind == "none":
+            return world
+        if self.scales is None:
+            self.scales = scales(self.experiment.mdp)
+        weights = [
+            x for gene, x in zip(self.space.genes, individual.genes, strict=True) if gene.name.startswith(REWARD)
+        ]
+        network = RewardNetwork(np.array(weights), reward.hidden, reward.scale, self.scales)
+        gamma = float(own.rl.per_reward("gamma", spec(own.mdp).rewards)[0])
+        return Shaped(world=world, kind=reward.kind, reward=network, gamma=gamma, budget=world.budget)
 
     def _play_match(self, individual: Individual, against: Mapping[str, Any]) -> IndividualResult:
         """Play in the world of the experiment, whatever the genes are, so that all play the same game."""
