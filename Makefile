@@ -17,7 +17,7 @@ SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-s
 VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
-EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export
+EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export,optuna
 PYTHON ?=
 MINUTES ?= 8
 
@@ -36,15 +36,15 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
-# mypy has one core's work to do, so the tests begin beside it
+# mypy has one core's work to do, so the tests begin beside it. The tests of a file share runs, so they stay together.
 test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all
-	@$(PY) -m pytest -n 2 -m "$(FAST)" $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile -m "$(FAST)" $(ARGS)
 
-test-all: $(VENV)/.all compiler games check ## the checks of make test, with the slow tests
-	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
+test-all: $(VENV)/.all compiler games web check ## the checks of make test, with the slow tests
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not learn and not fault and not gpu" $(ARGS)
 
 # a change is what the last day of work brought, where nothing else is named
 SINCE ?= $(shell git rev-list -1 --before="$$(( $$(git log -1 --format=%ct) - 86400 ))" HEAD 2> /dev/null)
@@ -66,7 +66,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 learn: $(VENV)/.all ## the long learning tests
 	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
-faults: $(VENV)/.all compiler games browser ## the long fault-injection tests
+faults: $(VENV)/.all compiler games browser web ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
 
 mutants: $(VENV)/.all ## plant defects, which make test must notice; ARGS="replay --jobs 2" chooses files
@@ -91,9 +91,9 @@ games:
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)
 
-web: ## onnxruntime-web, in which exported policies are tested (needs Node)
-	@command -v npm > /dev/null || { echo "npm is missing: install Node.js 18 or newer" >&2; exit 1; }
-	@npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
+web: ## onnxruntime-web, in which exported policies are tested (needs npm)
+	@$(call installed,npm,npm,the tests of exported policies in browsers)
+	@! command -v npm > /dev/null || npm ci --prefix tests/inference/web --no-audit --no-fund --ignore-scripts --loglevel error
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 

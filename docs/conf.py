@@ -32,9 +32,16 @@ suppress_warnings = ["ref.python"]  # a name that stands in several modules
 API = {
     "Python": ["evorl.api.runs", "evorl.api.policy", "evorl.api.experiments"],
     "Worlds": ["evorl.mdp.core", "evorl.mdp.arena", "evorl.mdp.conformance", "evorl.mdp.gymnasium.world"],
-    "Learning": ["evorl.rl.core", "evorl.rl.actor", "evorl.rl.batch", "evorl.nets.policy", "evorl.training.experiment"],
-    "Replay": ["evorl.replay.storage", "evorl.replay.samplers.core"],
-    "Evolution": ["evorl.ec.core", "evorl.ec.space"],
+    "Learning": [
+        "evorl.rl.core",
+        "evorl.rl.actor",
+        "evorl.rl.batch",
+        "evorl.nets.policy",
+        "evorl.training.experiment",
+        "evorl.rl.conformance",
+    ],
+    "Replay": ["evorl.replay.storage", "evorl.replay.samplers.core", "evorl.replay.samplers.conformance"],
+    "Evolution": ["evorl.ec.core", "evorl.ec.space", "evorl.ec.conformance"],
     "Opponents": ["evorl.opponents.core"],
     "Clusters": ["evorl.cluster.core"],
     "Mathematics": sorted(f"evorl.ops.{module.name}" for module in iter_modules(import_module("evorl.ops").__path__)),
@@ -48,6 +55,7 @@ SEARCHED = {
     "worlds": ["write a world", "custom environment"],
     "remote": ["Unity", "Godot", "JavaScript", "external environment"],
     "samplers": ["attentive replay", "prioritized replay"],
+    "plugins": ["own algorithm", "custom algorithm", "extend"],
     "vtrace": ["vtrace", "V-trace"],
 }
 """What readers type into the search, by the page that answers it where its words do not lead there."""

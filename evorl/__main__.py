@@ -13,7 +13,7 @@ from evorl import __version__
 from evorl.util.command import lacking
 from evorl.util.streams import ignore_write_errors
 
-COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo")
+COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
@@ -22,7 +22,8 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
        evorl export run=RUN_DIR out=policy.onnx               a policy for games and browsers
        evorl play run=RUN_DIR                                 play against a policy in the browser
        evorl reproduce [PAPER/TABLE profile=ci]               tables of papers, in a checkout
-       evorl zoo [NAME]                                       trained policies, in a checkout"""
+       evorl zoo [NAME]                                       trained policies, in a checkout
+       evorl new algorithm|evolver|world|sampler|package NAME begin a package of your own"""
 
 
 def main(words: Sequence[str] | None = None) -> int:

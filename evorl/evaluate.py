@@ -3,6 +3,7 @@
     python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=[best,median]
     python -m evorl.evaluate run=RUN_DIR individual=12
     python -m evorl.evaluate run=RUN_DIR export=DIR
+    python -m evorl.evaluate run=RUN_DIR policy=sb3:FILE.zip   (another library's policy in the world of the run)
     python -m evorl.evaluate matrix=true players=[RUN_DIR,RUN_DIR@best,rule]   (matrix=true --help tells more)
 
 For a population, the best individual is evaluated, or another one that the checkpoint holds.
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
 
     from evorl.ec.core import Individual
     from evorl.population.evaluation_plan import EvaluationPlan
-    from evorl.rl.core import Episode
+    from evorl.rl.core import Episode, Learner
     from evorl.rl.films import Film
     from evorl.training.experiment import Experiment
+    from evorl.util.types import StateDict
 
 Which = Literal["best", "median"]
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
@@ -64,6 +66,8 @@ class Request:
     """latest, best, or a step that the run keeps."""
     individual: Natural | str | None = None
     """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
+    policy: str | None = None
+    """sb3:FILE.zip or cleanrl:FILE: a policy of that library plays in the run's world, in place of the run's own."""
     episodes: Count | None = None
     """Evaluation games; null takes the run's own number."""
     seed: Natural | None = None
@@ -106,24 +110,15 @@ def evaluate(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
-    path, run = checkpoint_of(run_dir, request.checkpoint)
-    step = int(run["steps"])
-    policy, individual, how = saved_policy(experiment, path, run, request.individual)
-    if individual is not None and how is not None and how.learner is None:
-        if target is not None:
-            raise BadRequest("a problem has no policy", "export")
-        _evaluate_point(individual, how, run_dir, step, request)
+    judged_policy = _own(experiment, run_dir, request) if request.policy is None else _foreign(experiment, request)
+    if judged_policy is None:
         return
-    who = {} if individual is None else {"individual": individual.id}
-    if policy is None:
-        raise BadRequest(f"{path} holds no policy", "run")
-    learner = learner_of(experiment, policy, _device(experiment, request.device), path)
+    learner, path, step, who, name, policy = judged_policy
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import film
 
     episodes = in_whole_games(experiment.mdp.evaluation_world(), request.episodes or experiment.eval.episodes)
     seed = experiment.seed if request.seed is None else request.seed
-    name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
     how_many = episodes, experiment.eval.max_steps
     with progress_shown(partial(print, file=sys.stderr, flush=True)):
         still = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=True)
@@ -146,6 +141,57 @@ def evaluate(request: Request) -> None:
         say(f"exported: {target}")
     if request.json:
         print(json.dumps(report))
+
+
+class _Judged(NamedTuple):
+    """The policy that is evaluated."""
+
+    learner: Learner
+    path: Path
+    step: int
+    who: dict[str, Any]
+    """What tells it from the run's usual policy."""
+    name: str
+    """Of its films."""
+    policy: StateDict
+    """Its state, to export."""
+
+
+def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | None:
+    """The policy of the run's checkpoint; None for an individual of a problem, which is evaluated here."""
+    path, run = checkpoint_of(run_dir, request.checkpoint)
+    step = int(run["steps"])
+    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    if individual is not None and how is not None and how.learner is None:
+        if request.export is not None:
+            raise BadRequest("a problem has no policy", "export")
+        _evaluate_point(individual, how, run_dir, step, request)
+        return None
+    who = {} if individual is None else {"individual": individual.id}
+    if policy is None:
+        raise BadRequest(f"{path} holds no policy", "run")
+    learner = learner_of(experiment, policy, _device(experiment, request.device), path)
+    name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
+    return _Judged(learner, path, step, who, name, policy)
+
+
+def _foreign(experiment: Experiment, request: Request) -> _Judged:
+    """The policy of another library."""
+    import torch
+
+    from evorl.jobs.foreign_policies import LIBRARIES, foreign_learner, is_foreign
+    from evorl.training.train import spec
+
+    word = str(request.policy)
+    if not is_foreign(word):
+        raise BadRequest(f"expected {' or '.join(f'{library}:FILE' for library in LIBRARIES)}, got {word}", "policy")
+    if request.individual is not None or request.export is not None:
+        key = "export" if request.individual is None else "individual"
+        raise BadRequest("is of the run's own policies; leave policy= out", key)
+    torch.set_num_threads(experiment.rl.threads)
+    learner = foreign_learner(word, spec(experiment.mdp.evaluation_world()), "policy")
+    path = Path(word.partition(":")[2])
+    return _Judged(learner, path, 0, {"policy": word}, word.partition(":")[0] + "-" + path.stem, {})
 
 
 def _target(export: str) -> Path:

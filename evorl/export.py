@@ -29,7 +29,7 @@ from evorl.cli import config
 from evorl.jobs.saved_policies import loaded_policy
 from evorl.record import latest, provenance
 from evorl.util import command, files, run_directory
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, Failure
 from evorl.util.names import check_can_be_made
 from evorl.util.text import say
 from evorl.util.types import Count, Natural
@@ -103,7 +103,7 @@ def export(request: Request) -> None:
     compared, episodes = _compared(request, learner, module, made.content(described), experiment)
     check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
     if not compared.agrees:
-        raise RuntimeError(f"the file does not decide as the policy does, so it is not written: {check}")
+        raise Failure(f"the file does not decide as the policy does, so it is not written: {check}")
     described["check"] = {
         "episodes": len(episodes),
         "return_mean": summary([episode.ret for episode in episodes])["mean"],
@@ -144,9 +144,12 @@ def _module(request: Request, learner: Learner) -> PolicyModule:
     from evorl.inference.godot import GodotModule
     from evorl.inference.module import PolicyModule
     from evorl.inference.unity import UnityModule
+    from evorl.nets.per_side import PolicyPerSide
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
+    if isinstance(learner.policy, PolicyPerSide):
+        raise BadRequest("has a network for each side (rl.policies), and a file holds one", "run")
     if request.format in ("onnx", "torch"):
         return PolicyModule(learner, request.deterministic)
     if not request.deterministic:

@@ -4,6 +4,7 @@
     python -m evorl.run --multirun mdp=pong rl=ppo rl.lr=1e-3,3e-4 seed=1,2,3
     python -m evorl.run resume=RUN_DIR    (RUN_DIR may be latest: the run below runs/ that began last)
     python -m evorl.run init=RUN_DIR rl.lr=1e-4
+    python -m evorl.run --list    (every choice of every group, one in a line)
 
 A run's directory is made once everything is checked and built; it is never overwritten.
 """
@@ -64,6 +65,7 @@ def run(words: Sequence[str]) -> Path | None:
     Raises `BadRequest` before anything is written, and `JobsFailed` at the end of a sweep.
     """
     parser = get_args_parser()
+    parser.add_argument("--list", action="store_true", help="list every choice of every group, one in a line")
     args = _arguments(parser, words)
     name = args.config_name or "config"
     if args.shell_completion:
@@ -79,6 +81,11 @@ def run(words: Sequence[str]) -> Path | None:
     with _opened(args) as hydra:
         if overrides.get("replay") is not None:
             return _replay(Path(str(overrides["replay"])), hydra, args, name)
+        if args.list:
+            from evorl.cli.help import choices_page
+
+            print(choices_page(hydra))
+            return None
         if _wants_information(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
             if args.help:
@@ -304,7 +311,7 @@ def _as_key(option: str, words: Sequence[str]) -> str:
 
 def _wants_information(args: argparse.Namespace) -> bool:
     """Whether the command line asks for information and not for training."""
-    return bool(args.help or args.hydra_help or args.cfg or args.info is not None)
+    return bool(args.help or args.hydra_help or args.cfg or args.list or args.info is not None)
 
 
 class _CallableModule(ModuleType):

@@ -35,10 +35,11 @@ WIDEST = 30
 """The column of the comments, unless all keys of a file are shorter; a longer line pushes its own aside."""
 UNLISTED = {
     "A3C": ("normalize_inputs", "normalize_rewards", "asynchronous", "correction", "learners"),
-    "DDPG": ("net.shared", "net.lstm", "net.std", "net.log_std"),
-    "SAC": ("net.shared", "net.lstm", "net.output"),
-    "DQN": ("net.shared", "net.lstm", "net.std", "net.log_std", "net.output"),
-    "R2D2": ("net.shared", "net.std", "net.log_std", "net.output"),
+    "RolloutHyper": ("policies",),
+    "DDPG": ("policies", "net.shared", "net.lstm", "net.std", "net.log_std"),
+    "SAC": ("policies", "net.shared", "net.lstm", "net.output"),
+    "DQN": ("policies", "net.shared", "net.lstm", "net.std", "net.log_std", "net.output"),
+    "R2D2": ("policies", "net.shared", "net.std", "net.log_std", "net.output"),
 }
 """Keys that have no effect on an algorithm, or one possible value; by class, also for those that derive from it.
 

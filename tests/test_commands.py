@@ -324,7 +324,7 @@ def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
     assert main().returncode == 2 and main("runn").returncode == 2
 
 
-@pytest.mark.parametrize("entry", ["run", "evaluate", "report", "export", "play", "reproduce", "zoo"])
+@pytest.mark.parametrize("entry", ["run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new"])
 def test_every_module_starts_as_the_command_does(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that each minds signals from the first moment on."""
     seen: list[list[str]] = []
@@ -478,7 +478,7 @@ def test_the_other_commands_end_quietly_too(finished: Path, tmp_path: Path, entr
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("entry", ["run", "evaluate", "report", "export", "play", "reproduce", "zoo"])
+@pytest.mark.parametrize("entry", ["run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new"])
 def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, entry: str) -> None:
     command = [sys.executable, "-S", "-m", f"evorl.{entry}", "mdp=pong"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)

@@ -1,6 +1,6 @@
 """Every command that the README and the docs tell people to type is run here, with a tiny budget.
 
-Those of docs/worlds.md are run in test_worlds_page.py.
+Those of docs/worlds.md and docs/plugins.md are run in tests of their own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def shortened(line: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if ours(page) and page.name != "worlds.md"], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if ours(page) and page.name not in ("worlds.md", "plugins.md")],
+    ids=lambda page: page.name,
 )
 def test_the_commands_of_a_page_in_their_order(page: Path, tmp_path: Path) -> None:
     prepare(page, tmp_path)

@@ -26,6 +26,7 @@ QUESTIONS = {
     "write a world": "worlds", "gymnasium environment": "worlds", "openspiel": "worlds", "pettingzoo": "worlds",
     "onnx": "export", "unity": "export", "play against": "play",
     "clipping ppo": "ppo", "rainbow": "dqn", "twin critics": "td3", "attentive": "samplers", "prioritized": "samplers",
+    "own algorithm": "plugins", "plugin": "plugins",
     "vtrace": "vtrace", "cma_es": "evolution", "aes_rl": "shared_critic",
 }  # fmt: skip
 """What a reader types, and the page that is among the first three answers."""

@@ -53,6 +53,7 @@ def test_every_config_file_is_in_the_wheel(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"evorl/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")} <= inside
     clients = {f"evorl/clients/{path.relative_to(ROOT / 'clients')}" for path in (ROOT / "clients").rglob("*.*")}
+    assert {f"evorl/templates/{path.name}" for path in (ROOT / "evorl" / "templates").iterdir()} <= inside
     assert {name for name in clients if "__pycache__" not in name} <= inside
     assert not any(name.startswith("tests/") for name in inside)
     assert [name for name in inside if name.startswith("hydra_plugins/")] == ["hydra_plugins/evorl_sweeper.py"]

@@ -32,7 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 from common import ROOT, machine, page, save, versions
 
 from evorl.ec.core import Evaluation, IndependentEvolution, objectives
+from evorl.ec.early_stopping import EarlyStopping
 from evorl.ec.nsga3 import directions
+from evorl.ec.optuna import Optuna
 from evorl.ec.space import Space
 from evorl.mdp.problem import PROBLEMS, Problem
 from evorl.ops.pareto import hypervolume
@@ -75,13 +77,16 @@ def problems() -> list[Problem]:
 
 
 def ours() -> dict[str, type[IndependentEvolution]]:
-    """The evolvers of conf/ec whose individuals need no critic."""
+    """The evolvers of conf/ec whose individuals need no critic, and no training that could be stopped early.
+
+    Samplers of optuna are left out: they are made for tens of numbers and hundreds of evaluations.
+    """
     found = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
         if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
             kind = getattr(import_module(module), name)
-            if issubclass(kind, IndependentEvolution):
+            if issubclass(kind, IndependentEvolution) and not issubclass(kind, EarlyStopping | Optuna):
                 found[path.stem] = kind
     return found
 

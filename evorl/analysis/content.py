@@ -17,6 +17,7 @@ from evorl.analysis.jobs import JobLog, read_job_log
 from evorl.analysis.notes import count
 from evorl.analysis.opponents import OpponentLog, opponent_logs
 from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.payoffs import PayoffTable, payoff_tables
 from evorl.analysis.population import PopulationLog, population_logs, read_search_log
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.scores import joint_scores, world_scores
@@ -58,6 +59,7 @@ class WorldReport:
     work: Mapping[str, JobLog]
     """Jobs of the runs of populations that share a critic, by population."""
     opponents: Mapping[str, OpponentLog]
+    payoffs: Mapping[str, PayoffTable]
     pending: Sequence[PendingJob]
 
     @property
@@ -112,7 +114,8 @@ def gather(found: Found, choices: Choices) -> Content:
                 comparisons=compared,
                 headline=headline(own, compared, lowest=seeks_lowest(run for group in own for run in group.runs)),
                 sweep=sweep_fitness(varied[name]), varied=() if without else varied[name],
-                populations=logs, work=work, opponents=opponent_logs(own), pending=apart[name],
+                populations=logs, work=work, opponents=opponent_logs(own),
+                payoffs=payoff_tables(own), pending=apart[name],
             )
         )  # fmt: skip
     joint = comparisons(ALL_WORLDS, joint_scores(groups, choices.target))

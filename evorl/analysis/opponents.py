@@ -6,10 +6,10 @@ Shapes: N tables, one for each evaluation, K opponents in the order in which the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -105,14 +105,21 @@ def _decode(decoder: msgspec.json.Decoder[LoggedOpponent], text: bytes) -> Logge
 
 def opponent_logs(groups: Sequence[Group]) -> dict[str, OpponentLog]:
     """Return the opponents of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
-    logs: dict[str, OpponentLog] = {}
+    return of_fittest(groups, TITLE, read_opponent_log)
+
+
+T = TypeVar("T")
+
+
+def of_fittest(groups: Sequence[Group], title: str, read: Callable[[RunRecord], T | None]) -> dict[str, T]:
+    """Return what is read of the fittest run that has it of each group, by title, for at most `MAX_GROUPS` groups."""
+    logs: dict[str, T] = {}
     for group in groups[:MAX_GROUPS]:
-        runs = sorted(group.runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf))
-        log = next(filter(None, map(read_opponent_log, runs)), None)
-        if log is not None:
-            which = f" ({log.run.directory.name})" if len(group.runs) > 1 else ""
-            title = f"{TITLE}: {group.label}" if len(groups) > 1 else TITLE
-            logs[title + which] = log
+        for run in sorted(group.runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf)):
+            if (log := read(run)) is not None:
+                which = f" ({run.directory.name})" if len(group.runs) > 1 else ""
+                logs[(f"{title}: {group.label}" if len(groups) > 1 else title) + which] = log
+                break
     return logs
 
 
@@ -149,7 +156,7 @@ def opponent_figure(log: OpponentLog) -> Figure:
                     middle = (edges[column] + edges[column + 1]) / 2
                     text = f"{score:.2f}".removeprefix("0")
                     axes.text(middle, row, text, ha="center", va="center", fontsize=8, color=colour)
-        axes.set_yticks(range(len(names)), [_short(printable(name)) for name in names])
+        axes.set_yticks(range(len(names)), [short(printable(name)) for name in names])
         axes.invert_yaxis()
         axes.tick_params(length=0, labelcolor=INK)
         readable_axis(axes.xaxis, 6)
@@ -166,5 +173,6 @@ def _shown(log: OpponentLog) -> list[str]:
     return [names[place] for place in np.linspace(0, len(names) - 1, min(MOST, len(names))).round().astype(int)]
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """The end of a name that is too long for a picture."""
     return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]

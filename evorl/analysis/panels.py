@@ -11,7 +11,7 @@ import numpy as np
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Band, Floats, band, common_grid, smooth
-from evorl.record.metrics import METRICS
+from evorl.record.metrics import METRICS, declared
 from evorl.util.text import printable
 
 Points = tuple[Floats, Floats]
@@ -91,7 +91,8 @@ def make_panel(
 
 
 def _quantity(metric: str) -> str:
-    unit = METRICS[metric].unit if metric in METRICS else "-"
+    known = METRICS.get(metric) or declared().get(metric)
+    unit = "-" if known is None else known.unit
     return printable(metric.rpartition("/")[2]) if unit == "-" or "," in unit else unit
 
 

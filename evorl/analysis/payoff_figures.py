@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
+from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis, render_inset, style
 from evorl.analysis.html_page import Page, Section, to_html
+from evorl.analysis.opponents import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 NUMBERED = 20
 """Most players whose scores are written into the fields of a matrix."""
-LONGEST = 28
-"""Characters of a name in a picture."""
 
 
 def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
@@ -27,7 +26,7 @@ def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    count, labels = len(names), [_short(name) for name in names]
+    count, labels = len(names), [short(name) for name in names]
     with style():
         size = 1.6 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count)
         figure = Figure(figsize=(size + 1.2, size), layout="constrained")
@@ -73,7 +72,7 @@ def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Arr
         places = range(count)
         left.hlines(places, bounds[0], bounds[1], color=COLOURS[0], alpha=0.4, linewidth=3)
         left.plot(rating, places, "o", color=COLOURS[0], markersize=4)
-        left.set_yticks(places, [_short(name) for name in names])
+        left.set_yticks(places, [short(name) for name in names])
         left.invert_yaxis()
         left.set_title("Rating, 95 % interval")
         left.set_xlabel("points of Elo, the mean is 0")
@@ -82,6 +81,39 @@ def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Arr
         for axes in (left, right):
             axes.tick_params(axis="y", labelcolor=INK)
             axes.grid(visible=True, axis="x")
+    return figure
+
+
+class RatingCurve(NamedTuple):
+    """The ratings of a run's policies, N of them in the order of their steps."""
+
+    steps: Array  # [N] environment steps
+    rating: Array  # [N]
+    bounds: Array  # [2, N]
+
+
+def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping[str, float]) -> Figure:
+    """Return the ratings of runs over environment steps, with intervals; ``levels``: ratings of players without steps.
+
+    Policies of the same steps are several learners' (of a league, say), which no line connects.
+    """
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, curve) in enumerate(curves.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            line = "-" if len({*curve.steps.tolist()}) == len(curve.steps) else ""
+            axes.vlines(curve.steps, curve.bounds[0], curve.bounds[1], color=colour, alpha=0.4, linewidth=3)
+            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=short(name))
+        for name, rating in levels.items():
+            axes.axhline(rating, color=MUTED, linestyle=":", label=short(name))
+        readable_axis(axes.xaxis, 6)
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("points of Elo")
+        axes.set_title("Rating over steps, 95 % interval")
+        axes.legend(frameon=False)
     return figure
 
 
@@ -95,7 +127,3 @@ def page(
         whole=[(words, render_inset(figure)) for words, figure in pictures.items()], tables=tables,
     )  # fmt: skip
     return to_html(Page(title=title, subtitle=subtitle, sections=[section], caption=caption))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]

@@ -103,6 +103,22 @@ class PopulationLog:
         """Row of each id; the last row if an individual was evaluated more than once."""
         return {line.id: row for row, line in enumerate(self.individuals)}
 
+    @cached_property
+    def rows_of_promoted_jobs(self) -> list[list[int]]:
+        """The rows of each job that a search stopped early and let go on, so that it was evaluated several times."""
+        rows: dict[str, list[int]] = {}
+        for row, line in enumerate(self.individuals):
+            rows.setdefault(line.job or f"row {row}", []).append(row)
+        return [several for several in rows.values() if len(several) > 1]
+
+    @cached_property
+    def newest_of_jobs(self) -> NDArray[np.bool_]:
+        """Whether a row `[N]` is the newest of its job."""
+        newest = np.ones(len(self.individuals), bool)
+        for rows in self.rows_of_promoted_jobs:
+            newest[rows[:-1]] = False
+        return newest
+
     @property
     def size(self) -> int:
         """Population size."""

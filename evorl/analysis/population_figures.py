@@ -159,7 +159,9 @@ def _draw_gene(axes: Axes, log: PopulationLog, name: str, scale: Normalize, line
 
 
 def keys_figure(log: PopulationLog) -> Figure:
-    """Draw a panel for each searched key: the fitness of every job over its value, the best one marked."""
+    """Draw a panel for each searched key: the fitness of every job over its value, the best one marked.
+
+    Of a job that was stopped early and went on, a line leads from its earlier results to the newest."""
     from matplotlib.figure import Figure
 
     names = list(log.genes)[:GENES]
@@ -167,15 +169,20 @@ def keys_figure(log: PopulationLog) -> Figure:
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(5.2 if columns == 1 else 3.4 * columns, 2.8 * lines), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
-    known = np.isfinite(log.fitness)
-    fitness = np.where(known, log.fitness, np.nan)
-    best = int(np.nanargmax(fitness)) if known.any() else None
+    newest, known = log.newest_of_jobs, np.isfinite(log.fitness)
+    fitness, failed, older = np.where(known, log.fitness, np.nan), newest & ~known, known & ~newest
+    best = int(np.nanargmax(np.where(newest, fitness, np.nan))) if (newest & known).any() else None
     for number, (axes, name) in enumerate(zip(grid, names, strict=False)):
         x, ticks = _numbers(log.genes[name])
-        axes.plot(x[known], fitness[known], "o", color=COLOURS[0], markersize=4.5, mew=0, alpha=0.7, label="job")
-        if not known.all():
+        for rows in log.rows_of_promoted_jobs:
+            axes.plot(x[rows], fitness[rows], "-", color=MUTED, linewidth=0.7, zorder=1)
+        shown = newest & known
+        axes.plot(x[shown], fitness[shown], "o", color=COLOURS[0], markersize=4.5, mew=0, alpha=0.7, label="job")
+        if older.any():
+            axes.plot(x[older], fitness[older], "o", color=MUTED, markersize=3, mew=0, label="before it went on")
+        if failed.any():
             below = axes.get_xaxis_transform()
-            axes.plot(x[~known], np.full((~known).sum(), 0.03), "x", color=MUTED, transform=below, label="failed")
+            axes.plot(x[failed], np.full(failed.sum(), 0.03), "x", color=MUTED, transform=below, label="failed")
         if best is not None:
             axes.plot(x[best], fitness[best], "D", color=COLOURS[1], markersize=6, mew=0, zorder=3, label="best")
         axes.set_xlabel(name)
@@ -191,7 +198,7 @@ def keys_figure(log: PopulationLog) -> Figure:
             readable_axis(axes.xaxis, 4)
     for axes in grid[len(names) :]:
         axes.set_axis_off()
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8.5)
     return figure
 
 

@@ -20,6 +20,7 @@ from evorl.analysis.notes import count
 from evorl.analysis.opponents import CAPTION as OF_OPPONENTS
 from evorl.analysis.opponents import OpponentLog, opponent_figure, opponent_rows
 from evorl.analysis.panels import Panel
+from evorl.analysis.payoffs import OF_LEAGUE, OF_PSRO, PayoffTable, payoff_table_figure
 from evorl.analysis.population import PopulationLog, sampled_rows
 from evorl.analysis.report_figures import Pictures
 from evorl.analysis.report_tables import (
@@ -136,7 +137,8 @@ def _section(
             _population_section(title, log, drawn[title], part.work.get(title))
             for title, log in part.populations.items()
         ]
-        + [_opponents_section(title, log) for title, log in part.opponents.items()],
+        + [_opponents_section(title, log) for title, log in part.opponents.items()]
+        + [_payoffs_section(title, table) for title, table in part.payoffs.items()],
     )
 
 
@@ -169,6 +171,15 @@ def _opponents_section(title: str, log: OpponentLog) -> PopulationSection:
         pictures=[("score against each opponent by environment steps", render_inset(opponent_figure(log)))],
         caption=OF_OPPONENTS + (f" {count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""),
         table=format_rows(opponent_rows(log)),
+    )
+
+
+def _payoffs_section(title: str, table: PayoffTable) -> PopulationSection:
+    return PopulationSection(
+        title=title,
+        pictures=[(f"after {table.step:,} environment steps", render_inset(payoff_table_figure(table)))],
+        caption=OF_LEAGUE if table.shares is None else OF_PSRO,
+        table=(),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from evorl.cli.hydra_internals import Hydra, show_info
 from evorl.util.errors import BadRequest, nearest
 
-COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo")
+COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new")
 ACTIONS = ("install", "uninstall", "query")
 SHELLS = ("bash", "fish", "zsh")
 

@@ -23,13 +23,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorl import __version__
 from evorl.cli import foreign_choices
+from evorl.cli.groups import PLUGIN
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
-from evorl.cli.targets import COMMAND, import_class, trusted, typed_commands
+from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
 from evorl.cli.targets import said as said
 from evorl.record.older_configs import with_present_keys
-from evorl.util import command, run_directory
+from evorl.record.provenance import plugins_of
+from evorl.util import command, plugins, run_directory
 from evorl.util.errors import BadRequest, Failure, reason, wrong_data
 from evorl.util.names import check_directory, check_name
 from evorl.util.text import say
@@ -60,10 +62,16 @@ COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
 
 
 def opened(path: Path = CONF, extra: str | None = None) -> AbstractContextManager[Hydra]:
-    """Open Hydra's composer over ``path``, with ``extra`` as its --config-dir; one at a time in a process."""
+    """Open Hydra's composer over ``path``, with ``extra`` as its --config-dir; one at a time in a process.
+
+    The config files of plugins are searched last.
+    """
     if extra is not None and not Path(extra).is_dir():
         raise BadRequest(f"there is no folder {extra}", "--config-dir")
-    return open_composer(path, extra)
+    folders = {
+        f"{PLUGIN}{name}": plugin.conf for name, plugin in plugins.installed().items() if plugin.conf is not None
+    }
+    return open_composer(path, extra, folders)
 
 
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
@@ -134,8 +142,8 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     check_device(config.get("device"))
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
     for root in groups["mdp"].imports():
-        if root not in (*IMPORTED, *trust):
-            raise BadRequest(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id")
+        if root not in (*IMPORTED, *trust, *plugins.installed()):
+            raise Untrusted(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id", root)
     for told in groups["mdp"].commands():
         if told not in trust:
             raise BadRequest(f"starts a program; to run it add '{said(told)}' to the command line", COMMAND)
@@ -230,8 +238,21 @@ def config_of(directory: Path, key: str) -> Iterator[None]:
     with wrong_data(lambda why: BadRequest(f"{directory / '.hydra'} holds no config of a run: {why}", key)):
         try:
             yield
+        except BadRequest as error:
+            if (missing := _missing_plugin(directory, error)) is None:
+                raise
+            raise BadRequest(f"{directory} was made with the {missing}, which is not installed here", key) from None
         except OmegaConfBaseException as error:
             raise BadRequest(first_line(error), str(error.full_key or "")) from None
+
+
+def _missing_plugin(directory: Path, error: BadRequest) -> str | None:
+    """The plugin with its version whose absence caused an error with the config of a run; None if it did not."""
+    missing = {root: version for root, version in plugins_of(directory).items() if root not in plugins.installed()}
+    roots = [error.root] if isinstance(error, Untrusted) else []
+    if error.key == "rl.sampling":  # the name of a sampler does not tell which plugin has it
+        roots = [*missing]
+    return next((f"plugin {root} {missing[root]}" for root in roots if root in missing), None)
 
 
 def parse_request(kind: type[T], words: Sequence[str]) -> T:
@@ -275,7 +296,7 @@ def exit_code(work: Callable[[], object]) -> int:
     try:
         work()
     except BadRequest as error:
-        say(f"evorl: {error}", sys.stderr)
+        say(f"evorl: {plugins.blamed(error)}{error}", sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

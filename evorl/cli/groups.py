@@ -11,6 +11,8 @@ from omegaconf import DictConfig
 
 from evorl.cli.hydra_internals import ConfigDefault, Hydra, ObjectType, repository_of
 
+PLUGIN = "plugin "
+"""Before the name of a plugin, as who provides a folder of config files."""
 _EXPLANATION = re.compile(r"[:;]| \((?!1\+1)|\. |\.$|, with | over a |, as | as in | that |, for ")
 
 
@@ -39,6 +41,12 @@ def files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
     for entry in file.defaults_list or []:
         if isinstance(entry, ConfigDefault) and not entry.is_self():
             yield from files_of(hydra, group, str(entry.path))
+
+
+def providers(hydra: Hydra, group: str, choice: str) -> list[str]:
+    """Return who provides a file of a choice: ``plugin NAME`` for each plugin; the first provider's file counts."""
+    sources = [source for source in repository_of(hydra).get_sources() if source.scheme() == "file"]
+    return [source.provider for source in sources if Path(source.path, group, f"{choice}.yaml").is_file()]
 
 
 def choice_of_class(hydra: Hydra, group: str, target: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The text of ``--help``: every choice, and every key with its default and description."""
+"""The texts of ``--help``: every choice, and every key with its default and description; and of ``--list``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from evorl.cli.descriptions import Descriptions, descriptions
 from evorl.cli.groups import choices_below, folders, options, summary
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import TUNED, format_value, unresolved
+from evorl.cli.overrides import FOLDERS, TUNED, format_value, unresolved
 
 TOLD = ("mdp", "rl", "ec", "opponents")
 """Groups whose choices are told one by one."""
@@ -26,6 +26,18 @@ def help_page(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: st
     return Template(composed.hydra.help.template).safe_substitute(
         APP_CONFIG_GROUPS=groups, CONFIG="\n".join([*lines, ""])
     )
+
+
+def choices_page(hydra: Hydra) -> str:
+    """Return the text of ``--list``: every choice of every group, one in a line, as a command line writes it."""
+    words = {
+        f"{'+' if group in FOLDERS else ''}{group}={choice}": summary(hydra, group, choice)
+        for group in folders(hydra, "")
+        if group != "hydra"
+        for choice in choices_below(hydra, group)
+    }
+    width = max(map(len, words))
+    return "\n".join(f"{word:{width}}  {said}".rstrip() for word, said in words.items())
 
 
 def _choices(hydra: Hydra, group: str) -> list[str]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol, Self, cast
 
+import yaml
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
@@ -37,6 +39,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import split_key as split_key
 from omegaconf.errors import OmegaConfBaseException
 
+from evorl.util.errors import BadRequest
+
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
 
@@ -48,10 +52,13 @@ class HasConfigLoader(Protocol):
 
 
 @contextmanager
-def open_composer(path: Path, extra: str | None = None) -> Iterator[Hydra]:
+def open_composer(
+    path: Path, extra: str | None = None, last: Mapping[str, Path] = MappingProxyType({})
+) -> Iterator[Hydra]:
     """Open Hydra over the config folder ``path``; only one can be open in a process.
 
-    ``extra`` is a second folder that is searched first, like Hydra's ``--config-dir``; it must exist.
+    ``extra`` is a second folder that is searched first, like Hydra's ``--config-dir``; it must exist. ``last`` has
+    folders that are searched last, by the names of who provides them.
     """
     version.setbase("1.3")
     # evorl's launcher file has the name of the plugin's own file, which Hydra rightly takes for its schema
@@ -59,6 +66,8 @@ def open_composer(path: Path, extra: str | None = None) -> Iterator[Hydra]:
     search = create_config_search_path(str(path.absolute()))
     if extra is not None:
         search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
+    for provider, folder in last.items():
+        search.prepend(provider, f"file://{folder}", SearchPathQuery(provider="schema"))  # which stays last
     GlobalHydra.instance().clear()
     try:
         hydra = Hydra("evorl", _CachingLoader(search))
@@ -143,7 +152,10 @@ class _CachingRepository(ConfigRepository):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         if config_path not in self.configs:
-            self.configs[config_path] = self._read(config_path)
+            try:
+                self.configs[config_path] = self._read(config_path)
+            except yaml.YAMLError as error:
+                raise BadRequest(" ".join(str(error).split())) from None
         return self.configs[config_path]
 
     def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, Node, OmegaConf
 from evorl.cli.descriptions import descriptions
 from evorl.cli.foreign_words import renamed
 from evorl.cli.former_keys import present_words
-from evorl.cli.groups import choices_below, files_of, options
+from evorl.cli.groups import PLUGIN, choices_below, files_of, options, providers
 from evorl.cli.hints import below, check_foreign, in_place_of, value_of
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, compose_choices, split_key
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, first_line, format_value, lookup, unresolved
@@ -124,6 +124,9 @@ def _check_choice(hydra: Hydra, word: Override, choice: Any) -> None:
     group = word.key_or_group
     folder, _, name = f"{group}/{choice}".rpartition("/")
     if name in (options(hydra, folder) or options(hydra, group)):
+        both = providers(hydra, folder, name)[:2]
+        if len(both) == 2 and both[0].startswith(PLUGIN):
+            raise BadRequest(f"{' and '.join(both)} both have a choice {shown(choice)}; uninstall one of them", group)
         return
     there = choices_below(hydra, group)
     if inside := [path for path in there if path.startswith(f"{str(choice).rstrip('/')}/")]:

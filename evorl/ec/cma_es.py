@@ -40,7 +40,7 @@ BLAS = ThreadpoolController()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """The last bits of matrix products and eigenvectors depend on the number of threads."""
     with BLAS.limit(limits=1, user_api="blas"):
         yield
@@ -80,7 +80,7 @@ class Strategy(Generational):
         start = initial_vector(space, seeds.generator(seed, "start"), 0) / self.scales
         self.cma = kind(start, 1.0, population_size=hyper.population)
 
-    @_one_thread()
+    @one_thread()
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         pairs = map(self.space.individual, self._samples(generator))
         memory = memory_of_fittest(self.population)
@@ -104,7 +104,7 @@ class Strategy(Generational):
         x: Vectors = (self.cma.mean + self.cma._sigma * y) * self.scales
         return x
 
-    @_one_thread()
+    @one_thread()
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)
         sound = np.isfinite(f)
@@ -123,7 +123,7 @@ class Strategy(Generational):
         super().load_state_dict(state)
         vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
 
-    @_one_thread()
+    @one_thread()
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """A new gene is independent of the others, and as wide as at the start; none becomes wider than that by a
         narrower range, since nearly all samples would be at its bounds."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from evorl.ec.core import Match, Objective
+from evorl.ec.core import Objective
+from evorl.ec.opposing import Match
 from evorl.ec.pbt import PBT, Strategy
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,69 +85,6 @@ class Evolver(Protocol):
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """The state of such a search, moved from its space into the space of this one. Individuals that are no longer
         `due` in the moved state are not evaluated."""
-        ...
-
-
-class Match(NamedTuple):
-    """An opponent of an individual, and how likely it plays a game."""
-
-    number: int
-    """Of the player; the individual tells its games by it."""
-    chance: float
-    policy: Individual | None
-    """Whose weights it plays with; None for those of the individual itself, which change as it learns."""
-    by_side: tuple[float, ...] = ()
-    """How likely it plays where the individual has side 0, 1, ...; empty: as likely whatever side it has."""
-
-
-@runtime_checkable
-class Opposing(Protocol):
-    """An evolver whose individuals learn in games against each other.
-
-    An individual comes back with its games in its memory (``games``: the ``opponents``' numbers and the individual's
-    ``points``, in order), and with the memory that it acts with (``acting``).
-
-    An individual with a ``match`` in its memory has no weights and does not learn. Of its opponents, the policy
-    ``player`` plays so many ``games`` with each of ``others``, perhaps itself, half of them on either side, under a
-    ``key``.
-    It comes back with what the player ``earned`` on average, as half of what it earned more than the other: [N, 2], on
-    side 0 and on side 1.
-    """
-
-    def opponents(self, individual: int) -> list[Match]:
-        """The opponents of an individual that is due, by its id."""
-        ...
-
-    def about(self, individual: int) -> dict[str, Any]:
-        """What a line of population.jsonl says of an individual that is due, beside what it says of all."""
-        ...
-
-
-@runtime_checkable
-class Ranking(Opposing, Protocol):
-    """An evolver that ranks its individuals by their games against each other, not by the world's evaluation."""
-
-    @property
-    def kept(self) -> Sequence[Individual]:
-        """Individuals, also beside the population, whose policies stay as they are and may play."""
-        ...
-
-    @property
-    def leader(self) -> Evaluation | None:
-        """Who is best against the others; None before anybody has played."""
-        ...
-
-    def score(self, evaluation: Evaluation) -> float:
-        """How good one of the population is against the others, from 0 to 1: what ranks them for people."""
-        ...
-
-
-@runtime_checkable
-class Tabular(Protocol):
-    """An evolver that has a table of payoffs, a new one with each generation."""
-
-    def table(self) -> dict[str, Any]:
-        """The table, as a line of a file: plain data."""
         ...
 
 
@@ -242,7 +179,7 @@ class IndependentEvolution(Evolution):
 
     @property
     def opposes(self) -> bool:
-        """Whether its individuals learn in games against each other, so that its evolver is `Opposing`."""
+        """Whether its individuals learn in games against each other: its evolver is `evorl.ec.opposing.Opposing`."""
         return False
 
     @property

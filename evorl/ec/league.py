@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
-    Match,
     Metrics,
     check_due,
     pack,
@@ -28,6 +27,7 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.ec.matchmaking import Payoffs, Player, Policies, Role, Shares, acting, bounded, matches
+from evorl.ec.opposing import Match
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -102,6 +102,8 @@ class League(IndependentEvolution):
 
 class Agents:
     """The agents and their snapshots. Agent k is player k, with the policy that it had after its last slice."""
+
+    ranked_by: ClassVar[str] = "score in the league"
 
     def __init__(self, hyper: League, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed
@@ -182,6 +184,17 @@ class Agents:
     def score(self, evaluation: Evaluation) -> float:
         """The mean score of an agent against all snapshots; a pair that has not played counts one half."""
         return float(np.mean(self._scores(evaluation)))
+
+    def table(self) -> dict[str, Any]:
+        """Scores and faded games of each agent (rows) against all agents and snapshots (columns)."""
+        players = [*self.agents, *self.snapshots]
+        return {
+            "generation": self.generation, "agents": [_name(agent) for agent in self.agents],
+            "players": [_name(player) for player in players],
+            "policies": [self.policies.by_number[player.policy].id for player in players],
+            "score": [[self.payoffs.score(own.number, other.number) for other in players] for own in self.agents],
+            "games": [[self.payoffs.games(own.number, other.number) for other in players] for own in self.agents],
+        }  # fmt: skip
 
     # -------------------------------------------------------------- after a slice
 
@@ -298,3 +311,10 @@ class Agents:
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         moved = {name: move.evaluations(state[name]) for name in ("population", "arrived")}
         return {**state, **moved, **{name: move.individuals(state[name]) for name in ("queue", "policies")}}
+
+
+def _name(player: Player) -> str:
+    """What tables call an agent, ``main 0``, or a snapshot of it, ``main 0, number 7``."""
+    if player.agent is None:
+        return f"{player.role} {player.number}"
+    return f"{player.role} {player.agent}, number {player.number}"

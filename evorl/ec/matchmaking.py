@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Individual, Match, pack, unpack
+from evorl.ec.core import Individual, pack, unpack
+from evorl.ec.opposing import Match
 from evorl.ops.matchmaking import Weighting, pfsp
 from evorl.util.types import StateDict
 
@@ -147,6 +148,10 @@ class Payoffs:
         wins, draws, losses = self._counts.get((a, b), (0.0, 0.0, 0.0))
         games = wins + draws + losses
         return (wins + draws / 2) / games if games else UNPLAYED
+
+    def games(self, a: int, b: int) -> float:
+        """The games of a pair, the older ones faded."""
+        return sum(self._counts.get((a, b), ()))
 
     def forget(self, player: int) -> None:
         """Forget the games of a player."""

@@ -20,7 +20,6 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
-    Match,
     Metrics,
     Objective,
     check_due,
@@ -31,6 +30,7 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.ec.matchmaking import Policies, acting
+from evorl.ec.opposing import Match
 from evorl.ec.space import Coordinates, Gene, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness

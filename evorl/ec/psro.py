@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -25,7 +25,6 @@ from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
     Individual,
-    Match,
     Metrics,
     check_due,
     pack,
@@ -34,6 +33,7 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.ec.matchmaking import acting, bounded
+from evorl.ec.opposing import Match
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
@@ -97,6 +97,8 @@ class EmpiricalGame:
     Policy k is player k. An individual that is due is an oracle, or a match of a new policy with some others. The first
     oracles have nobody to answer but themselves.
     """
+
+    ranked_by: ClassVar[str] = "share of the mixtures"
 
     def __init__(self, hyper: PSRO, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed

@@ -8,7 +8,7 @@ from typing import Literal
 from evorl.ec.space import Gene
 from evorl.util.types import Natural, Positive
 
-REWARD = "reward."
+REWARD = "ec.reward."
 """How the names of genes begin that are weights of an evolved reward, and no keys."""
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from evorl.mdp.core import Array, Box, Spec, heads
 from evorl.nets.action_values import ActionValues
 from evorl.nets.distributions import MASKED, noise_size, to_world
+from evorl.nets.per_side import PolicyPerSide
 from evorl.nets.policy import Output, Policy
 from evorl.rl.network_learner import NetworkLearner
 
@@ -194,6 +195,7 @@ def plain_network(learner: NetworkLearner[Any]) -> Policy | ActionValues:
         shapes = {name: x.shape for name, x in network.named_parameters()}
         named = {name: named[name][: shape[0]] for name, shape in shapes.items()}  # the actor's lie before the critic's
     else:
+        assert not isinstance(learner.policy, PolicyPerSide)
         network = copy.deepcopy(learner.policy)
     network.load_state_dict(named)
     network.requires_grad_(False)

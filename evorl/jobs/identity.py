@@ -17,6 +17,7 @@ import msgspec
 from evorl.analysis.runs import flatten, home_of
 from evorl.cli.config import read_run_config
 from evorl.jobs import job
+from evorl.mdp.reward_terms import Terms
 from evorl.record import checkpoint
 from evorl.record.provenance import source_of
 from evorl.util.errors import BadRequest
@@ -30,13 +31,16 @@ class OtherRun(BadRequest):
     """The directory of a job holds a run with another config."""
 
 
-def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dict[str, Any]:
+def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: str) -> dict[str, Any]:
     """Return the config with which a job goes on. Raises `OtherRun` if the run in its directory has another one.
+
+    The keys ``but`` may differ.
 
     A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
     these groups that its version did not have are at their defaults, as in a resume.
     """
     begun, asked = read_run_config(directory, key), dict(data)
+    begun.setdefault("reward", msgspec.to_builtins(Terms()))
     for name, defaults in _periodic().items():
         if isinstance(there := begun.get(name), Mapping):
             begun[name] = {**defaults, **there}
@@ -45,7 +49,7 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dic
     past, present = flatten(begun), flatten(job.round_trip(asked))
     for name in dict.fromkeys([*present, *past]):
         there, here = (tree.get(name, _ABSENT) for tree in (past, present))
-        if there == here or name == "record.group" or (name in PATHS and same_source(directory, there, here)):
+        if there == here or name in ("record.group", *but) or (name in PATHS and same_source(directory, there, here)):
             continue  # the group is named after the directory of a sweep
         raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
     return asked

@@ -248,7 +248,7 @@ def _attempt(directory: Path, experiment: Experiment, source: Source | None = No
     from evorl.training.session import Interrupted
 
     with failure.recorded(directory, unless=Interrupted):
-        write_provenance(directory, experiment.seed, source=source)
+        write_provenance(directory, experiment.seed, source=source, packages=experiment.packages)
         yield
 
 

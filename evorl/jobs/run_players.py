@@ -51,6 +51,7 @@ class LoadedPolicy(NamedTuple):
 
     checkpoint: Path
     step: int
+    """Environment steps that it has learned for."""
     learner: NetworkLearner[Any]
 
 
@@ -164,10 +165,12 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
     found = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
     if not number.isdecimal() or int(number) >= len(found):
         raise BadRequest(f"{place}: its latest checkpoint holds {len(found)} snapshots, from 0", key)
-    state, path = found[int(number)].policy, directory / "checkpoints" / str(steps[-1])
-    assert state is not None
+    state, individual, _ = found[int(number)]
+    path = directory / "checkpoints" / str(steps[-1])
+    assert state is not None and individual is not None
     learner = learner_of(experiment, state, torch.device("cpu"), path)
-    return LoadedPolicy(path, steps[-1], cast("NetworkLearner[Any]", learner))
+    learned = int((individual.memory or {}).get("steps", 0))  # of its agent, since that began
+    return LoadedPolicy(path, learned, cast("NetworkLearner[Any]", learner))
 
 
 # ------------------------------------------------------------------ in the pool of a learner

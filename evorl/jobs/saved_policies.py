@@ -79,7 +79,8 @@ def snapshots(experiment: Experiment, path: Path, run: dict[str, Any]) -> list[S
 
     Raises `BadRequest`.
     """
-    from evorl.ec.core import IndependentEvolution, Ranking
+    from evorl.ec.core import IndependentEvolution
+    from evorl.ec.opposing import Ranking
     from evorl.record.checkpoint import damage
 
     if not isinstance(experiment.ec, IndependentEvolution):
@@ -108,7 +109,8 @@ def _individual(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Ranking, unpack_evaluations
+    from evorl.ec.core import unpack_evaluations
+    from evorl.ec.opposing import Ranking
     from evorl.ec.seeding import Seeding
     from evorl.population.dispatch import with_weights
 

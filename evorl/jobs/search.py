@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,12 +24,13 @@ from evorl.cli.hydra_internals import HasConfigLoader
 from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
+from evorl.ec.early_stopping import EarlyStopping, resource
 from evorl.ec.space import Gene, Space, Value
 from evorl.jobs.identity import same_source
 from evorl.jobs.job import is_run, optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
-from evorl.training.experiment import Experiment
+from evorl.training.experiment import PARTS, Experiment
 from evorl.util import run_directory
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -38,6 +39,7 @@ from evorl.util.types import Count
 
 KEY = "hydra.sweeper"
 PLACE = "hydra.sweep.dir"
+SUBDIR = "hydra.sweep.subdir"
 TARGET = "hydra_plugins.evorl_sweeper.EvorlSweeper"
 TOLD = "population.jsonl"
 """The file in the directory of the sweep with all evaluations that the evolver was told."""
@@ -72,11 +74,19 @@ class Search:
     words: Mapping[str, str]
     """The words that every job has, by key."""
     seed: int
+    steps: int | None = None
+    """The environment steps of a job that is never stopped early; None where none is stopped."""
+    periods: Mapping[str, int] = field(default_factory=dict)
+    """Environment steps between evaluations and checkpoints, where jobs are stopped early, by key."""
 
     @property
     def inherits(self) -> bool:
         """Whether a child's job starts from its parent's run, as children inside a run inherit what was learned."""
-        return self.evolution.lifetime == "train"
+        return self.evolution.lifetime == "train" and self.steps is None
+
+    def ends(self, individual: Individual) -> int | None:
+        """The budget.steps with which an individual's job is evaluated; None for those of the command."""
+        return None if self.steps is None else resource(individual, self.steps)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -104,6 +114,9 @@ class Search:
         if parent is not None:
             own["init"] = quote(str(parent))
             own |= {"init_optimizer": "true"} if self.evolution.inherit_optimizer else {}
+        if (ends := self.ends(individual)) is not None:
+            own |= {"budget.steps": str(ends), **{key: str(every) for key, every in self.periods.items()}}
+            own[SUBDIR] = str(number)  # for Hydra it is another job, that of a promoted individual too
         return self._written(self.space.values(individual.genes), own)
 
     def _written(self, values: Mapping[str, Value], own: Mapping[str, str]) -> list[str]:
@@ -157,6 +170,17 @@ def is_search(base: DictConfig) -> bool:
     return str(base.hydra.sweeper.get("_target_")) == TARGET
 
 
+def stops_jobs(base: DictConfig) -> bool:
+    """Return whether a composed command, or job, is of a search that stops jobs early and lets the best ones go on."""
+    return is_search(base) and isinstance(_evolution(base), EarlyStopping)
+
+
+def _evolution(base: DictConfig) -> Any:
+    """The evolver of a search's command or job. Raises `BadRequest`."""
+    node, trust = OmegaConf.to_container(base.hydra.sweeper.evolver), config.task_words(base)
+    return config.group_object(node, Evolution, f"{KEY}.evolver", config.trusted_packages(trust, {}))
+
+
 def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     """Return the search of a composed command line. Raises `BadRequest`."""
     node = OmegaConf.to_container(base.hydra.sweeper)
@@ -166,7 +190,7 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     if node.get("_recursive_") is not False:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
-    evolution = config.group_object(node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(own, {}))
+    evolution = _evolution(base)
     if not isinstance(evolution, IndependentEvolution):
         raise BadRequest(
             "its individuals share a critic, which jobs cannot; choose another, such as pbt", f"{KEY}.evolver"
@@ -178,15 +202,30 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     if not genes:
         raise BadRequest("nothing to search; give a key a range: 'rl.lr=tag(log,interval(1e-5,1e-2))'", "hydra/sweeper")
     if base.hydra._get_node("sweep")._get_node("subdir")._value() != "${hydra:job.num}":
-        raise BadRequest("the jobs of a search are numbered", "hydra.sweep.subdir")
+        raise BadRequest("the jobs of a search are numbered", SUBDIR)
     words = {
         key: override.get_value_element_as_str()
         for key, override in overrides.items()
         if not override.is_sweep_override()
     }
-    return Search(
+    search = Search(
         keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=int(base.seed)
     )
+    return _with_whole_budget(search, evolution, base) if isinstance(evolution, EarlyStopping) else search
+
+
+def _with_whole_budget(search: Search, evolution: EarlyStopping, base: DictConfig) -> Search:
+    """A search that stops jobs early, with the budget of a job that goes on to the end, and periods that it has too."""
+    steps = base.budget.get("steps")
+    if steps is None or "budget.steps" in {gene.name for gene in search.space.genes}:
+        raise BadRequest("needs one value: the steps of a job that is never stopped early", "budget.steps")
+    steps = typed(steps, Count, "budget.steps")
+    if steps < evolution.R:
+        raise BadRequest(
+            f"{steps} steps are fewer than the {evolution.R} units (R) that they are given in", "budget.steps"
+        )
+    periods = {f"{name}.every": steps // parts for name, parts in PARTS.items() if base[name].every is None}
+    return dataclasses.replace(search, steps=steps, periods=periods)
 
 
 def _check(evolution: IndependentEvolution) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,8 @@ from evorl.analysis.runs import is_number
 from evorl.ec.core import Evaluation, Individual, objective_name
 from evorl.ec.space import Value
 from evorl.jobs.best_job import name_best
-from evorl.jobs.search import KEY, PLACE, TOLD, Search, read_search
+from evorl.jobs.promotion import result_after
+from evorl.jobs.search import KEY, PLACE, SUBDIR, TOLD, Search, read_search
 from evorl.record.result import read_result
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
@@ -50,9 +51,9 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
     run_directory.replace(directory, "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     returned = []
     while (batch := state.next()) is not None:
-        first = len(state.rows)
-        sweeps.write_index(directory, {str(first + n): words for n, words in enumerate(batch)})
-        returned.append(launcher.launch(batch, initial_job_idx=first))
+        own = [[word for word in words if not word.startswith(f"{SUBDIR}=")] for words in batch]
+        sweeps.write_index(directory, dict(zip(map(str, state.numbers), own, strict=True)))
+        returned.append(launcher.launch(batch, initial_job_idx=len(state.rows)))
         for evaluation in returned[-1]:
             _ = evaluation.return_value  # raises for a job that ended without recording its failure
         if not state.take():
@@ -63,7 +64,8 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
 def next_jobs(search: Search, directory: Path) -> dict[int, list[str]]:
     """Return the words of the jobs that a search would launch next, by job number. Raises `BadRequest`."""
     state = SearchState(search, directory)
-    return dict(enumerate(state.next() or [], len(state.rows)))
+    words = state.next() or []
+    return dict(zip(state.numbers, words, strict=True))
 
 
 class SearchState:
@@ -76,6 +78,7 @@ class SearchState:
         self.homes: dict[int, Path] = {}  # the job of each individual that has a fitness
         self._worth: dict[int, float] = {}
         self._asked: list[Individual] = []
+        self.numbers: list[int] = []  # of the jobs of those that were asked for
         self._batch = 0
         self._recall(_without_failed_batch(told_rows(directory), directory))
 
@@ -85,9 +88,11 @@ class SearchState:
         if number >= keys.jobs:
             return None
         self._asked = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
+        fresh = count(len({row["job"] for row in self.rows}))
+        self.numbers = [self._going_on(individual, fresh) for individual in self._asked]
         return [
-            self.search.job(individual, number + n, self._parent(individual))
-            for n, individual in enumerate(self._asked)
+            self.search.job(individual, number, self._parent(individual))
+            for individual, number in zip(self._asked, self.numbers, strict=True)
         ]
 
     def take(self) -> bool:
@@ -104,11 +109,10 @@ class SearchState:
 
     def results(self) -> list[dict[str, Any]]:
         """The lines of population.jsonl for these jobs. Raises `BadRequest` as `take` does."""
-        number = len(self.rows)
         rows: list[dict[str, Any]] = []
-        for n, individual in enumerate(self._asked):
+        for individual, number in zip(self._asked, self.numbers, strict=True):
             before = [*self.rows[-1:], *rows[-1:]]
-            rows.append(self._row(individual, str(number + n), before[-1]["step"] if before else 0))
+            rows.append(self._row(individual, str(number), before[-1]["step"] if before else 0))
         return rows
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -138,6 +142,11 @@ class SearchState:
         parents = [number for number in individual.parents if number in self.homes] if self.search.inherits else []
         return self.homes[max(parents, key=self._worth.__getitem__)] if parents else None
 
+    def _going_on(self, individual: Individual, fresh: Iterator[int]) -> int:
+        """The number of an individual's job: where jobs are stopped early, that of its parent, which goes on."""
+        stopped = self.search.steps is not None and individual.parents
+        return int(self.homes[individual.parents[0]].name) if stopped else next(fresh)
+
     def _proposal(self, individual: Individual) -> tuple[int, dict[str, Value]]:
         return individual.id, {
             name.lstrip("+"): value for name, value in self.search.space.values(individual.genes).items()
@@ -145,10 +154,11 @@ class SearchState:
 
     def _row(self, individual: Individual, job: str, steps: int) -> dict[str, Any]:
         """A line of population.jsonl, as in a run with a population, with the number of the job."""
-        results, failed = job_outcome(self.directory / job)
+        results, failed = job_outcome(self.directory / job, self.search.ends(individual))
         if math.isnan(results.get("return", 0.0)):  # its policy could not be evaluated: all objectives are unknown
             results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
-        cost = int(results.get("steps", 0))
+        spent = sum(row["cost"] for row in self.rows if row["job"] == job)  # before it was stopped
+        cost = max(int(results.get("steps", 0)) - spent, 0)
         number, genes = self._proposal(individual)
         objectives = self._objectives(results)
         failed = failed or next((f"its {name} is no number" for name, x in objectives.items() if not is_number(x)), "")
@@ -187,16 +197,16 @@ def _sample_like(mean: float, std: float, count: float) -> NDArray[np.float64]:
 # ------------------------------------------------------------------ results of the jobs
 
 
-def job_outcome(job: Path) -> tuple[dict[str, float], str]:
+def job_outcome(job: Path, steps: int | None = None) -> tuple[dict[str, float], str]:
     """The numbers of a job's result by name, without the suffix _mean, and the reason of its failure or "".
 
-    A number that is not finite is NaN."""
+    ``steps`` is the budget of a job that is stopped early. A number that is not finite is NaN."""
     try:
-        result = read_result(job)
+        result = read_result(job) if steps is None else result_after(job, steps)
     except (OSError, ValueError) as error:
         return {}, f"its result is damaged: {error}"
     if result is None:
-        return {}, str(sweeps.why_unfinished(job))
+        return {}, sweeps.failure_reason(job) or "it has no result"
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
     results = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
@@ -264,7 +274,9 @@ def name_best_job(search: Search, directory: Path) -> None:
 
 
 def _sound(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if "failed" not in row]
+    """The newest row of each job that did not fail. A job has several if it was stopped early, and went on."""
+    newest = {row["job"]: row for row in rows}
+    return [row for row in newest.values() if "failed" not in row]
 
 
 def print_outcome(search: Search, directory: Path) -> bool:

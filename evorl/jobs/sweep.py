@@ -31,7 +31,7 @@ from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse, quote
 from evorl.cluster.local import Local
-from evorl.jobs import job, launchers, run_players
+from evorl.jobs import job, launchers, promotion, run_players
 from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
 from evorl.util import run_directory
@@ -83,6 +83,8 @@ def task(composed: DictConfig) -> float:
 
 
 def _outcome(composed: DictConfig, directory: Path) -> float:
+    from evorl.jobs import search
+
     own = HydraConfig.instance().cfg
     assert isinstance(own, DictConfig)
     words, group = config.task_words(own), Path(own.hydra.sweep.dir).absolute().name
@@ -90,14 +92,21 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     if not job.is_run(directory):
         return job.start_run(composed, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
-    data = check_same_config(directory, data, KEY)
-    result = sound_result(directory)
+    stopped = search.stops_jobs(own)
+    data = check_same_config(directory, data, KEY, *promotion.GROWING * stopped)
+    result = promotion.sound_result_after(directory, data["budget"]["steps"]) if stopped else sound_result(directory)
     if result is not None:
         say(f"{directory} has finished")
         return math.nan if result["fitness"] is None else float(result["fitness"])
     say(f"{directory} goes on")
     experiment = config.experiment(data, config.trusted_packages(words, data))
-    return job.resume_run(directory, data, experiment, lambda: set_aside(directory))  # a damaged result
+
+    def amend() -> None:
+        set_aside(directory)  # a damaged result, or that of a smaller budget
+        if stopped:
+            run_directory.replace(directory, job.CONFIG, job.config_yaml(data))
+
+    return job.resume_run(directory, data, experiment, amend)
 
 
 def _wait_for_old_workers(directory: Path) -> None:
@@ -146,7 +155,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
         asked.check(place, [plan.experiment for plan in planned])
         for number, next_job in search_loop.next_jobs(asked, place).items():
             if job.is_run(place / str(number)):
-                check_same_config(place / str(number), _planned(hydra, base, next_job, name, number).data, KEY)
+                data = _planned(hydra, base, next_job, name, number).data
+                check_same_config(place / str(number), data, KEY, *promotion.GROWING * (asked.steps is not None))
     _check(base, place, planned, known=not _searches(base))
     with _interruptible(place):
         launchers.start_ray(base)
@@ -317,7 +327,8 @@ def _build(planned: Sequence[Planned]) -> None:
     from evorl.population.work import new_work
 
     different = {
-        repr((e := plan.experiment).mdp) + repr((e.rl, e.ec, e.opponents, e.device, job.start(plan.data))): plan
+        repr((e := plan.experiment).mdp)
+        + repr((e.rl, e.ec, e.opponents, e.reward, e.device, job.start(plan.data))): plan
         for plan in planned
     }
     for text in different.values():

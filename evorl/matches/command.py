@@ -40,7 +40,8 @@ class Request:
     """Play everyone against everyone."""
     players: tuple[str, ...]
     """Run directories, or patterns of them: RUN_DIR is its latest checkpoint; others are RUN_DIR@best, RUN_DIR@STEP and
-    RUN_DIR@all. rule is the world's own player. The world is that of the first run."""
+    RUN_DIR@all. rule is the world's own player, sb3:FILE and cleanrl:FILE are policies of other libraries. The world is
+    that of the first run."""
     games: Annotated[int, Meta(ge=2)] = 200
     """Games of each pair, an even number; those of an earlier command count."""
     width: Annotated[float, Meta(ge=0.01, lt=1)] | None = None
@@ -49,6 +50,8 @@ class Request:
     """Seed of the episodes and of the policies' noise."""
     deterministic: bool = False
     """Play the most likely action of each policy, instead of drawing it."""
+    video: bool = False
+    """Write films of the closest and of the most one-sided pair."""
     out: str | None = None
     """Where games, matrix.json, matrix.csv and matrix.html go; null makes matrices/TIME."""
     json: bool = False
@@ -71,8 +74,8 @@ def command(words: Sequence[str]) -> None:
     if request.games % 2:
         raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
     cluster = _cluster([word for word in words if word not in ours])
+    from evorl.matches import films, records, result
     from evorl.matches import players as listed
-    from evorl.matches import records, result
     from evorl.matches.judge import judge
     from evorl.matches.schedule import games_wanted, play_missing
     from evorl.opponents.play import Matches
@@ -92,6 +95,8 @@ def command(words: Sequence[str]) -> None:
         result.show(entry, judged, out)
         sys.stdout.flush()
         result.write(out, entry, judged, document)
+        if request.video:
+            films.write(out, entry, matches, record)
     say(out / "matrix.html")
     if request.json:
         print(json.dumps(document))

@@ -5,9 +5,10 @@ Letters in shapes: K players. Points count 1 for a win, 1/2 for a draw, 0 for a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,13 @@ from evorl.matches.players import Player
 from evorl.matches.records import key
 from evorl.ops.payoffs import alpha_rank, cyclic_share, nash_averaging, nash_conv, two_sided
 from evorl.ops.proportions import wilson
-from evorl.ops.ratings import ELO, bradley_terry
+from evorl.ops.ratings import ELO, bradley_terry, glicko2_of_all
 from evorl.util import seed as seeds
 
 Array = NDArray[np.float64]
 RESAMPLES = 200
+PERIOD = 10
+"""Least games of a player in a rating period of Glicko-2 (Glickman 2013: 10 to 15 on average)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,10 @@ class Judgement:
     """[K]: Bradley-Terry on Elo's scale; the mean is 0."""
     rating_bounds: Array
     """[2, K], by bootstrap over the games of each pair and seat."""
+    glicko: Array
+    """[K]: Glicko-2, whose new players have 1500."""
+    glicko_bounds: Array
+    """[2, K]: 1.96 rating deviations below and above."""
     nash: Array
     """[K]: the mixture of Nash averaging over log-odds."""
     nash_bounds: Array
@@ -68,6 +75,7 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     for i, j in zip(*np.nonzero(games), strict=True):
         bounds[:, i, j] = wilson(wins[i, j], games[i, j])
     rating = bradley_terry(wins)
+    glicko = np.array(glicko2_of_all(_periods(sides, len(players)), len(players)))
     nash, _ = nash_averaging(log_odds(wins, games))
     resampled = [_resampled(sides, len(players), seed, number) for number in range(RESAMPLES)]
     ratings = np.array([bradley_terry(table) for table in resampled])
@@ -76,7 +84,8 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
         games=games, score=score, score_bounds=bounds, by_side=_shares_by_side(sides, len(players)), rating=rating,
-        rating_bounds=np.quantile(ratings, [0.025, 0.975], axis=0), nash=nash,
+        rating_bounds=np.quantile(ratings, [0.025, 0.975], axis=0), glicko=glicko[:, 0],
+        glicko_bounds=glicko[:, 0] + np.multiply.outer([-1.96, 1.96], glicko[:, 1]), nash=nash,
         nash_bounds=np.quantile(mixtures, [0.025, 0.975], axis=0), alpha=alpha_rank(2 * score - 1, np.inf),
         worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
         uniform_exploitability=nash_conv(two_sided(score - 0.5), [uniform, uniform]) / 2,
@@ -97,6 +106,15 @@ def _by_side(players: Sequence[Player], points: Mapping[tuple[str, str], Sequenc
         each = each[: len(each) // 2 * 2]
         played[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
     return played
+
+
+def _periods(sides: _Sides, count: int) -> Iterator[list[tuple[int, int, float]]]:
+    """Rating periods: so many games of each pair and seat that a player has `PERIOD` games or more."""
+    size = ceil(PERIOD / (2 * (count - 1)))
+    for at in range(0, max(len(own) for own, _ in sides.values()), size):
+        yield [
+            (i, j, float(points)) for (i, j), pair in sides.items() for seat in pair for points in seat[at : at + size]
+        ]
 
 
 def _first_side(sides: _Sides, seed: int) -> tuple[float, float, float]:

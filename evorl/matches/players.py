@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from evorl.cli import config
+from evorl.jobs.foreign_policies import foreign_learner, is_foreign
 from evorl.jobs.run_players import Place, all_places, check_world, experiment_at, names, policy_at
 from evorl.mdp.core import Spec, World
 from evorl.rl.frozen_policies import form_of
@@ -66,12 +67,14 @@ class Entry:
 def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
     """Return the world and the players that the words name: RUN_DIR, RUN_DIR@CHECKPOINT, RUN_DIR@all, or rule.
 
-    Run directories are read as data. Raises `BadRequest`, with the word at fault, unless all play the same game.
+    sb3:FILE and cleanrl:FILE are policies of other libraries. All are read as data. Raises `BadRequest`, with the word
+    at fault, unless all play the same game.
     """
-    places = all_places([word for word in words if word != RULE], KEY, trust)
+    foreign = [word for word in words if is_foreign(word)]
+    places = all_places([word for word in words if word != RULE and word not in foreign], KEY, trust)
     if not places:
         raise BadRequest("needs a run directory, whose world is played", KEY)
-    if len(places) + (RULE in words) < 2:
+    if len(places) + len(foreign) + (RULE in words) < 2:
         raise BadRequest("needs two players or more", KEY)
     first = experiment_at(places[0], trust, KEY)
     keys = config.read_run_config(Path(places[0].directory), KEY)["mdp"]
@@ -83,6 +86,9 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
         raise BadRequest(f"{type(first.mdp).__name__} has {game.players} sides, and matches are of two", KEY)
     named = zip(places, names(places), strict=True)
     players = [_player(place, name, first.mdp, game, trust) for place, name in named]
+    players += [_foreign(word, game) for word in foreign]
+    if len({player.name for player in players}) < len(players):
+        raise BadRequest("two players have the same name", KEY)
     if RULE in words:
         for side in range(game.players):
             try:
@@ -97,13 +103,22 @@ def _player(place: Place, name: str, world: World, game: Spec, trust: Sequence[s
     experiment = experiment_at(place, trust, KEY)
     check_world(place, experiment.mdp, world, game, "the first player", KEY)
     policy = policy_at(place, experiment, KEY)
-    form = _form(policy.learner)
+    return _with(policy.learner, name, place.directory, policy.checkpoint.name, policy.step)
+
+
+def _foreign(word: str, game: Spec) -> Player:
+    """The player that another library saved; its file stands for a directory."""
+    library, _, path = word.partition(":")
+    return _with(foreign_learner(word, game, KEY), f"{library}:{Path(path).stem}", path)
+
+
+def _with(learner: NetworkLearner[Any], name: str, directory: str, checkpoint: str = "", step: int = 0) -> Player:
+    """A player that plays with the weights of a learner."""
+    form = _form(learner)
     digest = hashlib.sha256(form.encode())
-    for x in policy.learner.weights():
+    for x in learner.weights():
         digest.update(x.contiguous().numpy().tobytes())
-    return Player(
-        name, digest.hexdigest()[:16], place.directory, policy.checkpoint.name, policy.step, policy.learner, form
-    )
+    return Player(name, digest.hexdigest()[:16], directory, checkpoint, step, learner, form)
 
 
 def _form(learner: NetworkLearner[Any]) -> str:

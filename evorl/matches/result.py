@@ -12,6 +12,7 @@ import numpy as np
 
 from evorl import __version__
 from evorl.analysis.csv_files import to_csv
+from evorl.analysis.payoff_figures import RatingCurve
 from evorl.matches.judge import Judgement, sentences
 from evorl.matches.players import Entry
 from evorl.matches.records import Record, key
@@ -21,7 +22,8 @@ from evorl.util.text import printable, say
 
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
-    "bootstrap over the games of each pair and seat. A hatched field is a pair whose interval holds one half."
+    "bootstrap over the games of each pair and seat; Glicko-2 stands with 1.96 deviations. A hatched field is a "
+    "pair whose interval holds one half."
 )
 
 
@@ -67,13 +69,15 @@ def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
     rows = []
     for i in np.argsort(-judged.rating, kind="stable"):
         low, high = judged.rating_bounds[:, i]
+        glicko, most = judged.glicko[i], judged.glicko_bounds[1, i]
         worst = int(judged.worst[i])
         rows.append(
             {
                 "player": entry.players[i].name, "rating": f"{judged.rating[i]:.0f}",
-                "95 % interval": f"{low:.0f} to {high:.0f}", "Nash share": f"{judged.nash[i]:.3f}",
-                "alpha-rank": f"{judged.alpha[i]:.3f}", "mean score": f"{mean[i]:.3f}",
-                "worst opponent": entry.players[worst].name, "score there": f"{judged.score[i, worst]:.3f}",
+                "95 % interval": f"{low:.0f} to {high:.0f}", "Glicko-2": f"{glicko:.0f} ± {most - glicko:.0f}",
+                "Nash share": f"{judged.nash[i]:.3f}", "alpha-rank": f"{judged.alpha[i]:.3f}",
+                "mean score": f"{mean[i]:.3f}", "worst opponent": entry.players[worst].name,
+                "score there": f"{judged.score[i, worst]:.3f}",
             }
         )  # fmt: skip
     return rows
@@ -109,6 +113,14 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
         "Scores of all pairs": pictures["matrix"],
         "Ratings and the mixture of Nash averaging": pictures["ratings"],
     }
+    if curves := _rating_curves(entry, judged):
+        levels = {
+            player.name: float(rating)
+            for player, rating in zip(entry.players, judged.rating, strict=True)
+            if player.learner is None
+        }
+        pictures["ratings_over_steps"] = payoff_figures.ratings_over_steps_figure(curves, levels)
+        shown["Ratings of each run's policies over environment steps"] = pictures["ratings_over_steps"]
     tables = {
         "Players": _rows(entry, judged),
         "Where the players come from": [_origin(player.record()) for player in entry.players],
@@ -126,6 +138,24 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
     for name, figure in pictures.items():
         for suffix, content in render(figure).items():
             run_directory.replace(out, f"{name}.{suffix}", content)
+
+
+def _rating_curves(entry: Entry, judged: Judgement) -> dict[str, RatingCurve]:
+    """The ratings of each run of which policies of different steps play."""
+    families: dict[str, list[int]] = {}
+    for i, player in enumerate(entry.players):
+        if player.learner is not None:
+            families.setdefault(player.directory, []).append(i)
+    curves = {}
+    for family in families.values():
+        steps = np.array([entry.players[i].step for i in family])
+        if steps.min() < steps.max():
+            order = np.array(family)[np.argsort(steps, kind="stable")]
+            name = entry.players[family[0]].name
+            curves[name.rpartition("@")[0] or name] = RatingCurve(
+                np.sort(steps), judged.rating[order], judged.rating_bounds[:, order]
+            )
+    return curves
 
 
 def _origin(record: Mapping[str, Any]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def play_missing(
     show: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:  # fmt: skip
     """Play what the pairs of all players lack, and keep it. ``show`` gets the pairs that are done, and all of them."""
-    total = len(_pairs(matches.players))
+    total = len(pairs_of(matches.players))
     while missing := _missing(matches.players, record, wanted):
         done = total - len(missing)
         for outcome in _outcomes(matches, missing, cluster):
@@ -48,7 +48,7 @@ def play_missing(
             show(done, total)
 
 
-def _pairs(players: Sequence[Player]) -> dict[tuple[str, str], tuple[int, int]]:
+def pairs_of(players: Sequence[Player]) -> dict[tuple[str, str], tuple[int, int]]:
     """The places of the players of each pair by their fingerprints, in the order in which they play."""
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     for i, j in combinations(range(len(players)), 2):
@@ -60,7 +60,7 @@ def _pairs(players: Sequence[Player]) -> dict[tuple[str, str], tuple[int, int]]:
 def _missing(players: Sequence[Player], record: Record, wanted: Callable[[Sequence[float]], int]) -> list[Pair]:
     """The games that are to be played next. Those of a pair begin with a whole number of rows."""
     missing = []
-    for names, (a, b) in _pairs(players).items():
+    for names, (a, b) in pairs_of(players).items():
         points = record.points.get(names, [])
         if len(points) < (end := wanted(points)):
             missing.append(Pair(a, b, len(points) // ROWS * ROWS, end))

@@ -67,6 +67,10 @@ class AllSides(World):
         return self.world.spec.players
 
     @property
+    def team_sides(self) -> int:
+        return self.world.team_sides
+
+    @property
     def seconds_per_step(self) -> float | None:
         return self.world.seconds_per_step
 

@@ -11,7 +11,6 @@ L entries of the legal-action mask (all action heads side by side), K action com
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,94 +20,23 @@ from typing import Any, NamedTuple, Protocol, Self
 from numpy.typing import NDArray
 
 from evorl.mdp.labels import Labels
+from evorl.mdp.spec import RESERVED_NAMES as RESERVED_NAMES
+from evorl.mdp.spec import Action as Action
+from evorl.mdp.spec import Box as Box
+from evorl.mdp.spec import Discrete as Discrete
+from evorl.mdp.spec import Input as Input
+from evorl.mdp.spec import MultiDiscrete as MultiDiscrete
+from evorl.mdp.spec import SideSpec as SideSpec
+from evorl.mdp.spec import Spec as Spec
+from evorl.mdp.spec import WorldError as WorldError
+from evorl.mdp.spec import check_name as check_name
+from evorl.mdp.spec import heads as heads
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
 from evorl.util.types import StateDict as StateDict  # re-exported for authors of worlds
 
 Array = NDArray[Any]
-RESERVED_NAMES = ("episodes", "episode_length", "stochastic_return")
-"""Metric names that every run reports beside a world's results, as does ``return_`` plus a reward's name."""
-
-
-class WorldError(RuntimeError):
-    """A world failed permanently. The message ends with the world's traceback if there is one."""
-
-
-def check_name(name: object) -> None:
-    """Raise `WorldError` if a reward or a result cannot have this name, because it becomes part of a metric name."""
-    if not isinstance(name, str) or not re.fullmatch(r"[^/\s]+", name):
-        raise WorldError(f"{name!r} cannot name a reward or a result: names have no spaces and no slashes")
-    if name in RESERVED_NAMES or name.startswith("return_"):
-        raise WorldError(f"{name!r} is a metric of every run; give the reward or result another name")
-
-
-@dataclass(frozen=True)
-class Input:
-    """One named observation array, without batch axis. uint8 [C, H, W] is an image.
-
-    ``stacked``: the first axis holds the newest frames of the episode, oldest first. An episode begins with its first
-    frame in all places. A replay then keeps each frame once, and raises `WorldError` if a state is no such stack.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    stacked: bool = False
-
-
-@dataclass(frozen=True)
-class Discrete:
-    """One choice out of n. Actions are int64 [B, 1]."""
-
-    n: int
-
-
-@dataclass(frozen=True)
-class MultiDiscrete:
-    """Several choices at once, one of ``nvec[k]`` for component k. Actions are int64 [B, K]."""
-
-    nvec: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Box:
-    """A real vector within bounds, which may be infinite. Actions are float32 [B, K]."""
-
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
-Action = Discrete | MultiDiscrete | Box
-
-
-def heads(action: Action) -> tuple[int, ...]:
-    """Return the sizes of the categorical heads of an action space; empty for a Box."""
-    match action:
-        case Discrete(n):
-            return (n,)
-        case MultiDiscrete(nvec):
-            return nvec
-        case Box():
-            return ()
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The observations, actions and rewards of one side of a world. Networks are built from it alone.
-
-    ``masked``: every state has a legal-action mask [L], L = sum(heads). ``players``: number of sides of a game.
-    """
-
-    inputs: tuple[Input, ...]
-    action: Action
-    rewards: tuple[str, ...] = ("reward",)
-    players: int = 1
-    masked: bool = False
-
-    def __post_init__(self) -> None:
-        for name in self.rewards:
-            check_name(name)
 
 
 # ------------------------------------------------------------------ worlds as coroutines
@@ -323,6 +251,11 @@ class World(Labels, ABC):
     @property
     def sides(self) -> int:
         """Sides of a game that the learner controls; this many slots share one game."""
+        return 1
+
+    @property
+    def team_sides(self) -> int:
+        """Sides of a team, which follow one another. Against opponents a policy plays a whole team."""
         return 1
 
     @property

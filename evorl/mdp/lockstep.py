@@ -6,7 +6,7 @@ sums returns, and scales and clips rewards. No episode depends on another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count
 from typing import Protocol
@@ -75,8 +75,11 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
         episodes: Episodes,
         scale: float = 1.0,
         clip: tuple[float, float] | None = None,
+        results: Callable[[int], Mapping[str, float]] = lambda slot: {},
     ) -> None:
+        """``results`` returns further results of a slot's episode, once it has ended."""
         self.slots = slots
+        self._results = results
         self._engine = engine
         self._episodes = episodes
         self._scale = scale
@@ -151,7 +154,7 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
             decisions.final_legal[ended] = engine.legal[ended]
         for slot in ended.tolist():
             result = {"return": float(self._returns[slot]), "length": float(engine.lengths[slot])}
-            decisions.results.append((slot, result))
+            decisions.results.append((slot, {**result, **self._results(slot)}))
             self._episode[slot] += 1
             self._seed[slot] = next(self._seeds[slot])
 

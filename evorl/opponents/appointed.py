@@ -1,4 +1,4 @@
-"""Opponents that were chosen elsewhere: by an evolver whose individuals play each other (`evorl.ec.core.Opposing`)."""
+"""Opponents that were chosen elsewhere, by an evolver whose individuals play each other (`evorl.ec.opposing`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An arena in which the learner plays one side of every game, and frozen policies play the others.
+"""An arena in which the learner plays one side of every game, or one team of sides, and frozen policies the others.
 
-Letters in shapes: G games, P sides of each; the wrapped arena has G P slots, this one G.
+Letters in shapes: G games, P sides of each, S of a team; the wrapped arena has G P slots, this one G S.
 """
 
 from __future__ import annotations
@@ -25,41 +25,42 @@ NOBODY = -2
 
 
 class OpponentArena:
-    """Slot g is the learner's side of game g: in episode n that of number g + n, by turns. One opponent has all others.
+    """Slots g S to g S + S - 1 are the learner's team in game g: in episode n that of number g + n, by turns. One
+    opponent has all others.
 
     The opponent of an episode is a function of the episode's key, of the learner's side and of the table that was there
     when it began. The noise of its decisions is keyed by batch, slot and decision, so it does not depend on when
     observations arrive.
     """
 
-    sides = 1
-
     def __init__(
         self, arena: Arena, episodes: Episodes, deciders: Deciders, deterministic: bool, *words: int | str,
-        sides: Sequence[int] | None = None, first: int = 0,
+        sides: Sequence[int] | None = None, first: int = 0, team: int = 1,
     ) -> None:  # fmt: skip
         """``arena``: of all sides, with these keys; ``deciders`` has a place for each opposing side; ``words`` name
-        the noise. ``sides``: those that the learner plays; None: all. ``first``: the number of game 0 among those of
-        all members."""
-        self.arena, self.spec, self.slots = arena, arena.spec, arena.slots // arena.sides
+        the noise. ``sides``: the teams that the learner plays; None: all. ``first``: the number of game 0 among those
+        of all members. ``team``: S."""
+        games = arena.slots // arena.sides
+        self.arena, self.spec, self.sides, self.slots = arena, arena.spec, team, games * team
         self._episodes, self._deciders, self._first = episodes, deciders, first
         self._deterministic, self._words = deterministic, words
-        self._sides = np.arange(arena.sides) if sides is None else np.array(sides)
+        self._sides = np.arange(arena.sides // team) if sides is None else np.array(sides)
         self._begin_batch(0)
         self._out = empty_decisions(self.spec, self.slots)
-        self.number = np.zeros(self.slots, np.int64)  # episode of the game, as far as the learner knows
-        self.opponent = np.full(self.slots, NOBODY)  # in that episode
+        self.number = np.zeros(games, np.int64)  # episode of the game, as far as the learner knows
+        self.opponent = np.full(games, NOBODY)  # in that episode
         self._episode = np.zeros(arena.slots, np.int64)  # of each side
         self._waiting = np.zeros(arena.slots, np.bool_)  # sides that wait for an action
         self._asked = np.zeros(self.slots, np.bool_)  # slots that wait for the learner's action
+        self._game = np.arange(self.slots) // team  # of each slot
         self._acting = np.full(self.slots, -1)  # the side whose last action has no outcome yet, -1 where it has one
         self._side = np.zeros(self.slots, np.int64)  # the learner's, as a slot of the wrapped arena
-        self._place = np.zeros((self.slots, arena.sides - 1), np.int64)  # of each opposing side, likewise
-        self._seated = np.zeros(self.slots, np.bool_)  # the opponent's weights are in its places
+        self._place = np.zeros((games, arena.sides - team), np.int64)  # of each opposing side, likewise
+        self._seated = np.zeros(games, np.bool_)  # the opponent's weights are in its places
         self._policies: dict[int, tuple[int, Sequence[Tensor]]] = {}  # form and weights of everyone, by number
         self._chances = np.zeros((1, 0))  # of everyone in the table, added up; a row for all sides or for each
         self._turns = np.zeros(0, np.int64)  # who comes by turns, by the place in the table
-        self._take_sides(np.arange(self.slots))
+        self._take_sides(np.arange(games))
 
     def use(self, table: Table, latest: Sequence[Tensor], batch: int) -> None:
         """Choose opponents from this table in the batch of this number; ``latest``: the learner's weights in it."""
@@ -93,7 +94,7 @@ class OpponentArena:
                 self._send(np.zeros(0, np.int64), np.zeros((0, 1)))
             self._now = self.arena.recv()
             self._receive(self._now)
-            ready = ~self._asked & (self._acting < 0) & self._waits(self._side, np.arange(self.slots))
+            ready = ~self._asked & (self._acting < 0) & self._waits(self._side, self._game)
         out.slots = np.flatnonzero(ready)
         self._asked[out.slots] = True
         shown = self._side[out.slots]
@@ -112,7 +113,7 @@ class OpponentArena:
         self._send(self._side[slots], actions)
 
     def render(self, slot: int = 0) -> Array | None:
-        return self.arena.render(slot * self.arena.sides)
+        return self.arena.render(int(self._game[slot]) * self.arena.sides)
 
     def state_dict(self) -> StateDict:
         return {
@@ -126,11 +127,11 @@ class OpponentArena:
 
         Raises ValueError for another number of slots.
         """
-        if len(state["number"]) != self.slots:
-            raise ValueError(f"the state holds {len(state['number'])} games, this arena {self.slots}")
+        if len(state["number"]) != len(self.number):
+            raise ValueError(f"the state holds {len(state['number'])} games, this arena {len(self.number)}")
         self.arena.load_state_dict(state["arena"])
         self.number[:], self.opponent[:], self._episode[:] = state["number"], state["opponent"], state["episode"]
-        self._take_sides(np.arange(self.slots))
+        self._take_sides(np.arange(len(self.number)))
         self._begin_batch(int(state["batch"]))
         self._noise.t[:] = state["noise"]
         self._deciders.load_state_dict(state["deciders"])
@@ -155,28 +156,31 @@ class OpponentArena:
         self._episode[rows[over[rows]]] += 1
         if decisions.failed:
             self._deciders.begin(self._place_of(np.array(decisions.failed)))
-        games = rows // self.arena.sides
-        mine = self._acting[games] == rows
-        games, rows = games[mine], rows[mine]
-        self._acting[games] = -1
-        out.reward[games] = decisions.reward[rows]
-        out.terminated[games], out.truncated[games] = decisions.terminated[rows], decisions.truncated[rows]
-        out.failed += games[np.isin(rows, decisions.failed)].tolist() if decisions.failed else []
+        slots = np.flatnonzero(self._acting >= 0)
+        slots = slots[np.isin(self._acting[slots], rows)]
+        rows = self._acting[slots]
+        self._acting[slots] = -1
+        out.reward[slots] = decisions.reward[rows]
+        out.terminated[slots], out.truncated[slots] = decisions.terminated[rows], decisions.truncated[rows]
+        out.failed += slots[np.isin(rows, decisions.failed)].tolist() if decisions.failed else []
         ended = over[rows]
         if ended.any():
-            self._end(games[ended], rows[ended], decisions)
+            self._end(slots[ended], rows[ended], decisions)
 
-    def _end(self, games: Array, rows: Array, decisions: Decisions) -> None:
-        """End the learner's episodes of these games, in which it decided for these sides."""
+    def _end(self, slots: Array, rows: Array, decisions: Decisions) -> None:
+        """End the episodes of these slots, in which the learner decided for these sides."""
         out, results = self._out, dict(decisions.results)
         cut = decisions.truncated[rows]
         for mine, theirs in zip(out.final, decisions.final, strict=True):
-            mine[games[cut]] = theirs[rows[cut]]
+            mine[slots[cut]] = theirs[rows[cut]]
         if out.final_legal is not None and decisions.final_legal is not None:
-            out.final_legal[games[cut]] = decisions.final_legal[rows[cut]]
-        for game, row in zip(games.tolist(), rows.tolist(), strict=True):
+            out.final_legal[slots[cut]] = decisions.final_legal[rows[cut]]
+        for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
             if row in results:
-                out.results.append((game, {**results[row], RESULT: float(self.opponent[game])}))
+                out.results.append((slot, {**results[row], RESULT: float(self.opponent[self._game[slot]])}))
+        games = np.unique(self._game[slots])
+        left = self._episode[self._side].reshape(-1, self.sides)[games] == self.number[games, None]
+        games = games[~left.any(1)]  # all sides of the team have ended
         self.number[games] += 1
         self._take_sides(games)
         for game in games.tolist():
@@ -184,11 +188,12 @@ class OpponentArena:
 
     def _take_sides(self, games: Array) -> None:
         """Give the learner and the opponents their sides of the present episodes."""
-        sides = self.arena.sides
-        own = self._sides[(games + self.number[games]) % len(self._sides)]
-        self._side[games] = games * sides + own
-        others = np.arange(sides - 1)
-        self._place[games] = games[:, None] * sides + others + (others >= own[:, None])
+        sides, team = self.arena.sides, self.sides
+        own = (self._sides[(games + self.number[games]) % len(self._sides)] * team)[:, None]  # the first of the team
+        first = games[:, None] * sides
+        self._side.reshape(-1, team)[games] = first + own + np.arange(team)
+        others = np.arange(sides - team)
+        self._place[games] = first + others + team * (others >= own)
         self._deciders.begin(np.arange(self._place.size).reshape(self._place.shape)[games])
 
     def _waits(self, sides: Array, games: Array) -> Array:
@@ -231,7 +236,7 @@ class OpponentArena:
         key = int(self._episodes(game, self.number[game]))
         own = np.array(seeds.key("opponent", key), np.uint64)  # a stream of its own: worlds draw from the key
         drawn = seeds.uniform(own, 0)
-        chances = self._chances[self._side[game] % self.arena.sides % len(self._chances)]
+        chances = self._chances[self._side[game * self.sides] % self.arena.sides // self.sides % len(self._chances)]
         which = int(np.searchsorted(chances, drawn * chances[-1], "right"))
         if which and len(self._turns):  # against each on every side of the learner, then against the next
             turn = self._first + game + self.number[game] // len(self._sides)

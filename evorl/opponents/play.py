@@ -7,9 +7,10 @@ are those of a game's number, and a row of a `FrozenPolicies` depends on its own
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from evorl.opponents.seats import MatchKeys, MatchNoise, Seats
 from evorl.rl import actor
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
+from evorl.rl.films import Film, InRows, film_of_game
 from evorl.rl.network_learner import NetworkLearner
 from evorl.rl.points import margin, points
 
@@ -111,7 +113,39 @@ class Matches(Generic[P]):
         with closing(arena):
             seats = Seats(arena.spec, self._seats(pairs[0], blocks, width))
             noise = MatchNoise(arena.spec.action, self.seed, self.deterministic, arena.slots)
-            yield from _Run(actor.Player(arena, seats), seats, keys, noise, side, self.players).games(pairs)
+            yield from _Run(actor.Player(arena, seats), seats, keys, noise, side, self._put).games(pairs)
+
+    def film(self, pair: Pair) -> Film:
+        """Return the film of the first game of a pair: the same bits as when it was played among others.
+
+        Raises `BadRequest` with its first picture where the world draws none.
+        """
+        game, rule = pair.first % ROWS, self.players[pair.b].learner is None
+        side = pair.first % 2 if rule else None
+        world = self.world.all_sides() if side is None else self.world.one_side(side)
+        width, place = (ROWS, game) if side is None else (ROWS // 2, game // 2)
+        keys = MatchKeys(self.seed, "match", True, pair.first)
+        begin = partial(limited_arena, world, world.sides, keys, MAX_STEPS)
+        with closing(begin()) as arena:  # for its spec
+            spec = arena.spec
+        seats = Seats(spec, self._seats(pair, 2, width))
+        self._put(seats, 0, pair)
+        noise = MatchNoise(spec.action, self.seed, self.deterministic, world.sides)
+        own, sides = np.arange(world.sides), np.arange(world.sides) if side is None else np.array([side])
+
+        def drawn(player: actor.Player) -> Tensor:
+            numbers = partial(np.full_like, fill_value=pair.first)
+            waiting = np.flatnonzero(player.waiting)
+            return noise.take(own[waiting], player.lengths[waiting], numbers, sides)
+
+        return film_of_game(world, begin, InRows(seats, 2 * width * world.sides, place * world.sides), drawn, "")
+
+    def _put(self, seats: Seats, block: int, pair: Pair) -> None:
+        """Give the seats of a block to the policies of a pair."""
+        policies = [player for player in (self.players[pair.a], self.players[pair.b]) if player.learner is not None]
+        for seat, policy in enumerate(policies):
+            form, place = (0, len(policies) * block + seat) if len(seats.forms) == 1 else (seat, block)
+            seats.put(form, place, policy.weights)
 
     def _seats(self, pair: Pair, blocks: int, width: int) -> list[tuple[Any, Array]]:
         """An example of each form of the pair, and the slots of its seats [seats, rows], those of each block together.
@@ -145,9 +179,9 @@ class _Run:
 
     def __init__(
         self, player: actor.Player, seats: Seats, keys: MatchKeys, noise: MatchNoise, side: int | None,
-        players: Sequence[Player],
+        put: Callable[[Seats, int, Pair], None],
     ) -> None:  # fmt: skip
-        self.player, self.seats, self.keys, self.noise, self.players = player, seats, keys, noise, players
+        self.player, self.seats, self.keys, self.noise, self.put = player, seats, keys, noise, put
         self.sides, self.slots = player.arena.sides, player.arena.slots
         self.game = np.arange(self.slots) // self.sides
         self.side = np.arange(self.slots) % self.sides if side is None else np.full(self.slots, side)
@@ -188,10 +222,7 @@ class _Run:
         self.pairs[block] = pair
         if pair is None:
             return
-        policies = [player for player in (self.players[pair.a], self.players[pair.b]) if player.learner is not None]
-        for seat, policy in enumerate(policies):
-            form, place = (0, len(policies) * block + seat) if len(self.seats.forms) == 1 else (seat, block)
-            self.seats.put(form, place, policy.weights)
+        self.put(self.seats, block, pair)
         games = slice(block * self.keys.width, (block + 1) * self.keys.width)
         episode, decided = (x.reshape(-1, self.sides)[games] for x in (self.episode, self.player.lengths > 0))
         latest = episode.max(1)

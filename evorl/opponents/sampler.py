@@ -22,6 +22,7 @@ from evorl.rl.network_learner import NetworkLearner
 from evorl.rl.points import points
 from evorl.rl.sampler import Sampler, episodes
 from evorl.rl.sources import Lockstep, SourceItem
+from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 
@@ -72,19 +73,23 @@ class OpposedSampler:
     ) -> None:  # fmt: skip
         """``further``: algorithms of further forms (`Forms`); ``world``: of all sides."""
         torch.set_num_threads(hyper.threads)
-        keys = episodes(seed, member)
-        arena = world.arena(hyper.slots * world.sides, keys)
+        keys, team = episodes(seed, member), world.team_sides
+        if hyper.slots % team:
+            near = max(team, round(hyper.slots / team) * team)
+            raise BadRequest(f"a team has {team} slots: take a multiple of that, such as {near}", "rl.slots")
+        games = hyper.slots // team
+        arena = world.arena(games * world.sides, keys)
         try:
             examples = [each.learner(arena.spec, seed, torch.device("cpu")) for each in (hyper, *further)]
             networks = [each for each in examples if isinstance(each, NetworkLearner)]
             assert len(networks) == len(examples)
-            deciders = Deciders(networks, hyper.slots * (world.sides - 1))
+            deciders = Deciders(networks, games * (world.sides - team))
         except BaseException:
             arena.close()
             raise
         self.arena = OpponentArena(
             arena, keys, deciders, opponents.deterministic, seed, "opponents", member,
-            sides=opponents.sides, first=member * hyper.slots,
+            sides=opponents.sides, first=member * games, team=team,
         )  # fmt: skip
         self._make: Callable[[], Sampler] = partial(Sampler, self.arena, hyper, seed, device, member)
         self._sampler: Sampler | None = None
@@ -101,7 +106,7 @@ class OpposedSampler:
             self._state = None
             begin()
         reply = self._sampler.collect(weights, iteration)
-        games = [list(game_of(episode)) for episode in reply["episodes"]]
+        games = [list(game_of(team)) for team in _teams(reply["episodes"], self.arena.sides)]
         return {**reply, "games": games, "seated": self.arena.seated()}
 
     def state_dict(self) -> StateDict:
@@ -116,9 +121,18 @@ class OpposedSampler:
         self.arena.close()
 
 
-def game_of(episode: Episode) -> Game:
-    """Take the opponent out of an episode's results, and the learner's points."""
-    return Game(int(episode.results.pop(RESULT)), points(episode))
+def _teams(episodes: Sequence[Episode], sides: int) -> list[Sequence[Episode]]:
+    """The episodes of each game, which lie next to each other."""
+    return [episodes[at : at + sides] for at in range(0, len(episodes), sides)]
+
+
+def game_of(team: Sequence[Episode]) -> Game:
+    """Take the opponent out of the results of a game, and the learner's points.
+
+    ``team``: the episodes of its sides, which have won or lost together.
+    """
+    opponents = {int(episode.results.pop(RESULT)) for episode in team}
+    return Game(opponents.pop(), points(team[0]._replace(ret=sum(episode.ret for episode in team))))
 
 
 class OpposedLockstep(Lockstep):

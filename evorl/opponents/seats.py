@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from evorl.mdp.core import Action, Array, Box, Spec
@@ -125,5 +124,7 @@ def keyed_noise(action: Action, keys: Keys, first: Array, count: int) -> Array:
     size = noise_size(action)
     counters = first[:, None].astype(np.uint64) * np.uint64(size) + np.arange(count * size, dtype=np.uint64)
     drawn = seeds.uniform(keys[:, None], counters).clip(2.0**-54).reshape(len(keys), count, size)
+    from scipy.special import ndtri  # here: it takes half a second, which every training run would wait for
+
     noise = ndtri(drawn) if isinstance(action, Box) else -np.log(-np.log(drawn))
     return np.asarray(noise, np.float32)

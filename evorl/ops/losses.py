@@ -75,6 +75,14 @@ def normalize(advantage: Tensor) -> Tensor:
     return F.layer_norm(advantage, advantage.shape, eps=1e-12)
 
 
+def normalize_within(advantage: Tensor, mask: Tensor) -> Tensor:
+    """The same over the elements of a mask; others are arbitrary."""
+    count = mask.sum().clamp(min=1)
+    centred = advantage - torch.where(mask, advantage, 0.0).sum() / count
+    variance = torch.where(mask, centred, 0.0).square().sum() / count
+    return centred * (variance + 1e-12).rsqrt()
+
+
 @torch.no_grad()
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:
     """1 - Var(target - value) / Var(target), []: 1 is perfect, 0 as good as any constant; 0 where no target varies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +85,25 @@ def glicko2(
     sigma = _volatility(v * surprise, phi, sigma, v, tau, tolerance)  # steps 4 and 5
     phi = 1 / math.sqrt(1 / (phi**2 + sigma**2) + 1 / v)  # steps 6 and 7
     return Glicko(1500 + _SCALE * (mu + phi**2 * surprise), _SCALE * phi, sigma)  # step 8
+
+
+def glicko2_of_all(periods: Iterable[Sequence[tuple[int, int, float]]], players: int) -> list[Glicko]:
+    """Return the players after these rating periods, all of them new before the first one.
+
+    A period holds games: two players, and the points of the first. All games of a period count at once, under the
+    ratings before it, so their order does not matter.
+    """
+    rated = [Glicko()] * players
+    for games in periods:
+        opponents: list[list[Glicko]] = [[] for _ in rated]
+        scores: list[list[float]] = [[] for _ in rated]
+        for a, b, points in games:
+            opponents[a].append(rated[b])
+            opponents[b].append(rated[a])
+            scores[a].append(points)
+            scores[b].append(1 - points)
+        rated = [glicko2(*player) for player in zip(rated, opponents, scores, strict=True)]
+    return rated
 
 
 def _volatility(delta: float, phi: float, sigma: float, v: float, tau: float, tolerance: float) -> float:

@@ -34,6 +34,8 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
             "learners that train in the world's own games follow it: take lifetime=train, without opponents that evolve"
         )
         raise BadRequest(why, "ec.reward.kind")
+    if experiment.rl.policies != "shared" and evolution.lifetime == "play":
+        raise BadRequest("weights that are evolved are those of one network; take ec.lifetime=train", "rl.policies")
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:

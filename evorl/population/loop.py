@@ -16,18 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.ec.core import (
-    Evaluation,
-    IndependentEvolution,
-    Individual,
-    Opposing,
-    Ranking,
-    Tabular,
-    genomes,
-    pack,
-    ranks_by_fitness,
-    unpack,
-)
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, genomes, pack, ranks_by_fitness, unpack
+from evorl.ec.opposing import Opposing, Ranking, Tabular
 from evorl.ec.seeding import Seeding
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
@@ -88,14 +78,10 @@ class Population(PopulationLoop[Task]):
         self.tasks = -(-self.slots // plan.together)  # at once; the last may be short
         plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
-        self.best_individual = BestIndividual(
-            Selection(
-                experiment,
-                evolution,
-                self.plan,
-                plan.evaluate is None and not (POINTS in wanted or isinstance(self.evolver, Ranking)),
-            )
-        )
+        by = "points in its own games" if POINTS in wanted else ""
+        by = self.evolver.ranked_by if isinstance(self.evolver, Ranking) else by
+        by = "first fitness" if plan.evaluate is not None else by  # its games are the individual's own
+        self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan, by))
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:

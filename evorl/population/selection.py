@@ -136,12 +136,12 @@ class Selection:
     """How an experiment's best individual is selected."""
 
     def __init__(
-        self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan, replays: bool = True
+        self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan, by: str = ""
     ) -> None:
-        """``replays``: whether episodes of the world say who is best."""
-        self.experiment, self.evolution, self.plan, self.replays = experiment, evolution, plan, replays
+        """``by``: what says who is best, where episodes of the world do not."""
+        self.experiment, self.evolution, self.plan, self.by = experiment, evolution, plan, by
         self.episodes = experiment.eval.candidate_episodes or 2 * experiment.eval.episodes
-        wanted = experiment.eval.candidates if replays and plan.learner is not None else 0
+        wanted = experiment.eval.candidates if not by and plan.learner is not None else 0
         self.candidates = candidates_within(wanted, self.episodes)
 
     def of(self, candidates: Sequence[Candidate]) -> Selected | None:
@@ -248,9 +248,7 @@ class BestIndividual:
         first, about = self.named.first, self.selected
         if about is None:
             by = "exact fitness" if self.selection.plan.learner is None else "first fitness"
-            if not self.selection.replays and self.selection.plan.evaluate is None:
-                by = "score in the league"
-            return {"fitness": first, "selected_by": by}
+            return {"fitness": first, "selected_by": self.selection.by or by}
         return {
             "fitness": about.mean, "selected_by": "held-out", "heldout": with_interval(about.heldout, about.episodes),
             "first_fitness": first, "luck": first - about.mean, "candidates": list(self._considered),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from evorl.cluster.core import heartbeat
 from evorl.cluster.local import Local
 from evorl.ec.core import IndependentEvolution, Individual, unpack
+from evorl.ec.early_stopping import trains_until
 from evorl.ec.reward import REWARD
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict, World
@@ -152,7 +153,8 @@ class TrainEvaluator:
             individual.memory["steps"] if individual.memory else 0
         )  # a child's schedules continue its parent's
         _inherit(run.learner, layout, individual.weights, individual.memory)
-        while run.steps < began + e.train_steps:
+        end = trains_until(e, individual, began)
+        while run.steps < end:
             heartbeat()
             run.iterate()
         games = None if pool is None else games_of(pool)

@@ -51,7 +51,7 @@ class WarmStart:
         """Return a proposed individual's memory: its own, or the one it begins with."""
         if individual.memory is not None or not self.initial:
             return individual.memory
-        return self._at(individual.id if individual.role == "initial" else 0).memory
+        return self._at(individual.id if individual.role.startswith("initial") else 0).memory
 
     @property
     def known(self) -> StateDict | None:

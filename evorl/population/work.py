@@ -9,9 +9,7 @@ from evorl.ec.core import IndependentEvolution
 from evorl.ec.shared_critic import SharedCriticEvolution
 from evorl.mdp.problem import Problem
 from evorl.opponents.sampler import RunPolicy
-from evorl.population.critic_loop import CriticPopulation
 from evorl.population.journal import IndividualEntry, JobEntry, read_journal
-from evorl.population.loop import Population
 from evorl.rl.off_policy import OffPolicyHyper
 from evorl.training.experiment import Experiment
 from evorl.training.session import Work
@@ -45,8 +43,12 @@ def new_work(
             raise BadRequest(
                 "null needs cluster=processes or ray: in one process a critic leaves no time to play", "ec.critic_ratio"
             )
+        from evorl.population.critic_loop import CriticPopulation  # here: a run of one learner needs neither loop
+
         return CriticPopulation(experiment, experiment.ec, jobs, init)
     if isinstance(experiment.ec, IndependentEvolution):
+        from evorl.population.loop import Population
+
         order = [] if replay is None else read_journal(Path(replay), IndividualEntry, "replay")
         return Population(experiment, experiment.ec, order, init)
     return new_run(experiment, init, others)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from evorl.record.metrics import METRICS
+from evorl.record.metrics import METRICS, declared
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Learning": ("train/", "eval/"),
@@ -20,6 +20,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Title of each section and the prefixes of its metrics; the first match counts."""
 
+OF_PLUGINS = "Losses and policy"
+"""The section of metrics that plugins declare."""
 TOGETHER: dict[str, tuple[str, ...]] = {
     "return": ("train/return", "eval/return_mean", "eval/stochastic_return_mean"),
     "episode length": ("train/episode_length", "eval/length_mean"),
@@ -45,6 +47,8 @@ def charts() -> dict[str, dict[str, tuple[str, ...]]]:
         if not _IN_TABLES.fullmatch(name):
             title = shared.get(name, name)
             sections[_section(name)][title] = TOGETHER.get(title, (name,))
+    for name in declared():
+        sections[OF_PLUGINS][name] = (name,)
     return sections
 
 
@@ -52,7 +56,7 @@ def charts_of(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
     """Return the charts that show some of these metrics, and which; metrics without a chart are left out."""
     homes: dict[str, list[str]] = {}
     for name in sorted(names):
-        if (home := registered(name)) is not None:
+        if (home := name if name in declared() else registered(name)) is not None:
             homes.setdefault(home, []).append(name)
     sections = {
         section: {

@@ -7,13 +7,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import evorl
-from evorl.util import run_directory
+from evorl.util import plugins, run_directory
 
 _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec"),
@@ -34,12 +35,21 @@ class Source(NamedTuple):
     """Checksum of its manifest (`checkpoint.digest`); None in a run of an earlier version."""
 
 
-def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: Source | None = None) -> None:
+def write_provenance(
+    run_dir: Path,
+    seed: int,
+    argv: list[str] | None = None,
+    source: Source | None = None,
+    packages: Sequence[str] = (),
+) -> None:
     """Write ``provenance.json``; a resumed run appends to the list "resumed" of the existing file.
 
-    A damaged one is set aside: a run goes on without it.
+    ``packages``: root modules outside evorl whose code the run uses. A damaged file is set aside: a run goes on without
+    it.
     """
     present = provenance(seed, sys.argv if argv is None else argv)
+    if packages:
+        present["plugins"] = plugins.versions(packages)
     if source is not None:
         present |= {"init_step": source.step, "init_digest": source.digest}
     if run_directory.exists_at_all(run_dir, FILE_NAME):
@@ -61,6 +71,16 @@ def source_of(run_dir: Path) -> Source | None:
     except (OSError, ValueError, AttributeError):
         return None
     return Source(step, digest if isinstance(digest, str) else None) if type(step) is int else None
+
+
+def plugins_of(run_dir: Path) -> dict[str, str]:
+    """Return the plugins that a run was last carried out with, and their versions; empty if it does not tell."""
+    try:
+        known = run_directory.read_json(run_dir, FILE_NAME)
+        told = [known, *known.get("resumed", [])][-1].get("plugins", {})
+        return {str(root): version for root, version in told.items() if isinstance(version, str)}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def provenance(seed: int, argv: list[str]) -> dict[str, Any]:

@@ -36,10 +36,10 @@ class _Result(msgspec.Struct):
 _NEEDED = {"steps", "seconds", "fitness", "eval"}
 
 
-def read_result(run_dir: Path) -> dict[str, Any] | None:
+def read_result(run_dir: Path, name: str = FILE_NAME) -> dict[str, Any] | None:
     """Return the result of a run; None if it has none. Raises OSError, and ValueError for a damaged one."""
     try:
-        result = run_directory.read_json(run_dir, FILE_NAME)
+        result = run_directory.read_json(run_dir, name)
     except FileNotFoundError:
         return None
     msgspec.convert(result, _Result)

@@ -17,7 +17,7 @@ from evorl.replay.part import Encode, Part
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.samplers.core import RolloutKeys, Sampler
 from evorl.replay.samplers.queue import Queue, QueueKeys
-from evorl.replay.samplers.registry import SAMPLERS, TOLERANCE, RolloutSamplers, Sampling, shares
+from evorl.replay.samplers.registry import TOLERANCE, RolloutSamplers, Sampling, kind_of, options_of, shares
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
@@ -29,7 +29,7 @@ class Shares:
     def __init__(self, sampling: Sampling, options: RolloutSamplers) -> None:
         """Raises `BadRequest` for shares that do not fit together."""
         self.shares = shares(sampling, options)
-        self.keys: dict[str, RolloutKeys] = {name: getattr(options, name) for name in self.shares}
+        self.keys: dict[str, RolloutKeys] = {name: options_of(name, options) for name in self.shares}
         if len(queues := [name for name, keys in self.keys.items() if isinstance(keys, QueueKeys)]) > 1:
             names = " and ".join(queues)
             raise BadRequest(
@@ -55,7 +55,7 @@ class Shares:
     @property
     def compare(self) -> bool:
         """Whether a sampler compares feature vectors."""
-        return any(SAMPLERS[name].compares for name in self.shares)
+        return any(kind_of(name).compares for name in self.shares)
 
     def check(self, batch: int, fragment: int, learners: int = 1) -> None:
         """Raise `BadRequest` where a minibatch, a fragment of so many rollouts, or a learner's share does not fit."""
@@ -103,7 +103,7 @@ class Mixture:
         plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
         self.parts = {}
         for name, size in self.sizes.items():
-            keys, kind = mix.keys[name], SAMPLERS[name]
+            keys, kind = mix.keys[name], kind_of(name)
             rows = keys.rows(size, fragment)
             self.parts[name] = Part(kind(keys, rows, size), rows, like if kind.compares else plain)
         for part in self.parts.values() if compress else ():

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec
+from evorl.nets.per_side import Policies
 from evorl.nets.policy import Net
 from evorl.rl.batch import Batch
 from evorl.util.errors import BadRequest
@@ -62,6 +63,8 @@ class Hyper(ABC):
 
     parallel: ClassVar[bool] = False
     """Whether several learners can share its gradient steps."""
+    per_side: ClassVar[bool] = False
+    """Whether sides of a game can have networks of their own."""
     policy_head: ClassVar[bool] = True
     """Whether their network is a policy, whose weights alone can be played (``ec.lifetime=play``)."""
     members: Count = 1
@@ -101,9 +104,14 @@ class Hyper(ABC):
 
     That takes half a minute, and is cached for later runs. It pays for small networks.
     """
+    policies: Policies = "shared"
+    """All sides of a game share a network, or each has its own, or groups of sides have: [[0],[1,2]]
+    (docs/opponents.md)."""
     net: Net = field(default_factory=Net)
 
     def __post_init__(self) -> None:
+        if self.policies != "shared" and not self.per_side:
+            raise BadRequest("this learner has one network for all sides; rl=ppo, a2c, a3c, reinforce can", "policies")
         if self.learners > 1 and not self.parallel:
             raise BadRequest("this learner takes its gradient steps alone, with learners=1", "learners")
         if self.learners > 1 and self.compile:
@@ -115,6 +123,10 @@ class Hyper(ABC):
         if not self.compile:
             return ""
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
+
+    def imports(self) -> tuple[str, ...]:
+        """Return the root modules of what its values choose, beside its class: of samplers."""
+        return ()
 
     @abstractmethod
     def storage(self, spec: Spec, slots: int) -> Batch:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -69,18 +70,33 @@ def film(
     keys = Shifted(seed, "evaluate", evaluation=True, first_slot=game, first_episode=number // slots)
     sides = world.players(int(keys(0, 0)))
     names = [world.side_names[side] for side in sides] if world.side_names else []
+    begin = partial(limited_arena, world, world.sides, keys, max_steps)
+    return film_of_game(
+        world, begin, InRows(learner, slots, game * world.sides), _no_noise, " and ".join(names), steps_per_second
+    )
+
+
+def film_of_game(
+    world: World, begin: Callable[[], Arena], policy: Acting, noise: Callable[[Player], Tensor], agent: str,
+    steps_per_second: float | None = None,
+) -> Film:  # fmt: skip
+    """Return the film of the first game in the arena that ``begin`` starts; ``noise`` is that of the next decisions."""
     clock = steps_per_second is None
     step_s = (world.seconds_per_step or 1 / STEPS_PER_S) if steps_per_second is None else 1 / steps_per_second
     fps = 1 / (step_s * math.ceil(1 / (step_s * MOST_FPS)))
 
     def play() -> Iterator[Array]:
-        arena = limited_arena(world, world.sides, keys, max_steps)
+        arena = begin()
         try:
-            yield from at_rate(_game(arena, InRows(learner, slots, game * world.sides), step_s, clock), fps)
+            yield from at_rate(_game(arena, policy, noise, step_s, clock), fps)
         finally:
             arena.close()
 
-    return Film(play(), fps, " and ".join(names))
+    return Film(play(), fps, agent)
+
+
+def _no_noise(player: Player) -> Tensor:
+    return torch.zeros(player.arena.slots, noise_size(player.arena.spec.action))
 
 
 def at_rate(shown: Iterable[Shown], fps: float) -> Iterator[Array]:
@@ -95,7 +111,9 @@ def at_rate(shown: Iterable[Shown], fps: float) -> Iterator[Array]:
         yield newest
 
 
-def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[Shown]:
+def _game(
+    arena: Arena, policy: Acting, noise: Callable[[Player], Tensor], step_s: float, clock: bool
+) -> Iterator[Shown]:
     """Yield the picture before each decision, those in between that the game offers, and the final one if it has it."""
     reel = _Reel(arena, step_s, clock)
     if isinstance(arena, FrameHook):
@@ -103,7 +121,6 @@ def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[
     if isinstance(arena, EpisodeEndHook):
         arena.on_episode_end = reel.end
     player = Player(arena, policy)
-    still = torch.zeros(arena.slots, noise_size(arena.spec.action))
     over, number, shown = False, 0, 0  # the decisions of the episode so far, and those that were shown
     while not over:
         if not reel.take():
@@ -112,7 +129,7 @@ def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[
         if number == shown:  # an episode that starts again repeats what was shown
             yield from pictures
             shown += 1
-        player.send(player.decisions.slots, player.decide(still))
+        player.send(player.decisions.slots, player.decide(noise(player)))
         decisions, ended = player.recv()
         if player.broken:
             reel.rewind()

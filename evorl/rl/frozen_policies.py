@@ -18,7 +18,7 @@ from evorl.nets.policy import Output, Policy
 from evorl.rl.core import Decision, Hyper
 from evorl.rl.network_learner import NetworkLearner
 
-OF_ACTING = ("exploration", "dueling", "noisy", "distribution", "atoms", "support")
+OF_ACTING = ("policies", "exploration", "dueling", "noisy", "distribution", "atoms", "support")
 """Keys of some algorithms that decide how their policies act."""
 
 

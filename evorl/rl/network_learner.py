@@ -18,6 +18,7 @@ from evorl.nets.capture import TraceCache, capture
 from evorl.nets.compiled import compiled
 from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout, copied, load
+from evorl.nets.per_side import MomentsPerSide, PolicyPerSide
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
 from evorl.nets.trees import Tree, leaves, mapped
@@ -49,7 +50,7 @@ class NetworkLearner(Generic[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
-        self.policy: Policy | ActionValues = self._build_policy(spec)
+        self.policy: Policy | PolicyPerSide | ActionValues = self._build_policy(spec)
         if hyper.compile and not self.policy.light:
             raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
         self._initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
@@ -59,7 +60,7 @@ class NetworkLearner(Generic[H]):
         self.policy.to(device)
         self.lr = torch.zeros((), device=device)  # as scheduled
         self.gamma = hyper.per_reward("gamma", spec.rewards)
-        self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
+        self.moments = self._new_moments()
         self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on, for `decide`
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
         self.collective: Collective | None = None  # where several learners take the gradient steps together
@@ -77,8 +78,15 @@ class NetworkLearner(Generic[H]):
     def _new_optimizer(self, theta: Tensor) -> Adam | RMSProp:
         return Adam.of(theta)
 
-    def _build_policy(self, spec: Spec) -> Policy | ActionValues:
-        return Policy(spec, self.hyper.net)
+    def _build_policy(self, spec: Spec) -> Policy | PolicyPerSide | ActionValues:
+        shared = self.hyper.policies == "shared"
+        return Policy(spec, self.hyper.net) if shared else PolicyPerSide(spec, self.hyper.net, self.hyper.policies)
+
+    def _new_moments(self) -> Moments | None:
+        how = self.hyper.normalize_inputs
+        if how and isinstance(self.policy, PolicyPerSide):
+            return MomentsPerSide(self.spec, self.policy.parts, how == "whiten")
+        return Moments.of(self.spec.inputs, how)
 
     def _initialise(self, generator: torch.Generator) -> None:
         self.policy.initialise(generator)

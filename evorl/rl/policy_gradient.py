@@ -17,10 +17,11 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import log_prob_entropy
+from evorl.nets.per_side import PolicyPerSide
 from evorl.nets.policy import Output
 from evorl.nets.statistics import ReturnScale
 from evorl.nets.trees import mapped
-from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
+from evorl.ops.losses import explained_variance, normalize, normalize_within, policy_gradient, value_loss
 from evorl.ops.returns import gae, vtrace
 from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.core import Hyper, Learned, Metrics, NotFinite
@@ -38,6 +39,7 @@ class PolicyGradientHyper(Hyper):
     """Hyper-parameters of every policy-gradient learner."""
 
     parallel: ClassVar[bool] = True
+    per_side: ClassVar[bool] = True
 
     lam: Fraction | dict[str, Fraction] = 0.95
     """GAE's lambda; one number, or one for each named reward."""
@@ -260,7 +262,7 @@ class PolicyGradient(NetworkLearner[H]):
             return self._take_step(self._optimise, *own, rows, columns)
         columns = mapped(lambda x: x.index_select(self._axis, rows), columns)
         if self.hyper.normalize_advantage:  # here, where all of the minibatch is
-            columns = columns._replace(advantage=normalize(columns.advantage))
+            columns = columns._replace(advantage=self._normalized_advantage(columns.advantage, columns.inputs))
         return self._take_step(self._optimise, *own, rows[:0], Split(columns, self._axis))
 
     def _optimise(
@@ -278,7 +280,7 @@ class PolicyGradient(NetworkLearner[H]):
             columns = mapped(lambda x: x.index_select(self._axis, rows), columns)
         inputs, action, log_prob_old, value_old, advantage, target, legal, start, carry = columns
         if self.hyper.normalize_advantage and self.collective is None:
-            advantage = normalize(advantage)
+            advantage = self._normalized_advantage(advantage, inputs)
         mini = Minibatch(action, log_prob_old, value_old, advantage, target, *coefficients)
         theta = theta.detach().requires_grad_()
         out = self._outputs(theta, inputs, carry, start)
@@ -286,6 +288,14 @@ class PolicyGradient(NetworkLearner[H]):
         total, stats = self.loss(out, log_prob, entropy, mini)
         (gradient,) = torch.autograd.grad(total, theta)
         return gradient, {name: x.detach() for name, x in ({**stats, "loss/total": total}).items()}
+
+    def _normalized_advantage(self, advantage: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Mean 0 and deviation 1 over a minibatch, or over the rows of each network in it."""
+        if not isinstance(self.policy, PolicyPerSide):
+            return normalize(advantage)
+        for mask in self.policy.who.masks(inputs):
+            advantage = torch.where(mask, normalize_within(advantage, mask), advantage)
+        return advantage
 
     # -------------------------------------------------------------- state
 

@@ -23,7 +23,7 @@ from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
 from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.samplers.nearest import Nearest
-from evorl.replay.samplers.registry import SAMPLERS, Sampling, TransitionSamplers, sole
+from evorl.replay.samplers.registry import Sampling, TransitionSamplers, kind_of, options_of, root_of, sole
 from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
 from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Hyper, Learned, Metrics
@@ -86,7 +86,10 @@ class ReplayHyper(Hyper):
 
     @property
     def sampler(self) -> type[Sampler]:
-        return SAMPLERS[sole(self.sampling, self.replay)]
+        return kind_of(sole(self.sampling, self.replay))
+
+    def imports(self) -> tuple[str, ...]:
+        return (root_of(sole(self.sampling, self.replay)),)
 
     @property
     def samples(self) -> int:
@@ -150,8 +153,8 @@ class ReplayLearner(NetworkLearner[H]):
     @cached_property
     def sampler(self) -> Sampler:
         """Made when it is first needed, as the replay is."""
-        h, kind = self.hyper, self.hyper.sampler
-        return kind(getattr(h.replay, kind.name, None), h.capacity, h.batch)
+        h, name = self.hyper, sole(self.hyper.sampling, self.hyper.replay)
+        return kind_of(name)(options_of(name, h.replay), h.capacity, h.batch)
 
     @cached_property
     def random_features(self) -> RandomFeatures:

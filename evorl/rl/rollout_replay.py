@@ -29,7 +29,7 @@ from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.mixture import Minibatch, Mixture, Shares, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
-from evorl.replay.samplers.registry import SAMPLERS, RolloutSamplers, Sampling, in_shares
+from evorl.replay.samplers.registry import RolloutSamplers, Sampling, in_shares, kind_of, root_of
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.batch import RolloutBatch
 from evorl.rl.core import Learned, Metrics
@@ -81,6 +81,9 @@ class RolloutHyper(OptimizerHyper):
         """The samplers that are used."""
         return Shares(self.sampling, self.replay)
 
+    def imports(self) -> tuple[str, ...]:
+        return tuple(map(root_of, self.mix.shares))
+
     @property
     def _fragment(self) -> int:
         """Rollouts that arrive at once, at most."""
@@ -94,19 +97,17 @@ class RolloutHyper(OptimizerHyper):
         like = take_apart(rollouts(self.storage(kept, 1)), kept.inputs)
         sizes = {name: x.nbytes for name, x in like.items()}
         plain = sum(sizes.values()) - sizes.get("features", 0)
-        most = steps // self.horizon + self._fragment
         for name, keys in self.mix.keys.items():
-            held = min(keys.capacity or self._fragment + self.batch, most)
-            needed = held * (sum(sizes.values()) if SAMPLERS[name].compares else plain)
+            held = min(keys.capacity or self._fragment + self.batch, steps // self.horizon + self._fragment)
+            needed = held * (sum(sizes.values()) if kind_of(name).compares else plain)
             check_memory(needed, spec, f"rl.replay.{name}.capacity", f"{held} rollouts", copies=copies)
 
     def _features(self, spec: Spec) -> int:
         """Numbers of a feature vector; 0 where no sampler compares any."""
         if not self.mix.compare:
             return 0
-        return self.projection or (
-            self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec, self.net.encoder)[1]
-        )
+        last = self.net.hidden[-1:] or (self.net.lstm or encoders(spec, self.net.encoder)[1],)
+        return self.projection or last[0]
 
 
 class Coefficients(NamedTuple):

@@ -8,8 +8,9 @@ from typing import Literal
 
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
-from evorl.ec.core import Evolution
+from evorl.ec.core import Evolution, IndependentEvolution
 from evorl.mdp.core import World
+from evorl.mdp.reward_terms import Rewarded, Terms
 from evorl.opponents.core import Opponents, Pooled
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
@@ -75,8 +76,13 @@ class Experiment:
     budget: Budget = field(default_factory=Budget)
     eval: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
+    reward: Terms = field(default_factory=Terms)
 
     def __post_init__(self) -> None:
+        if self.reward and not (
+            self.ec is None or (isinstance(self.ec, IndependentEvolution) and self.ec.lifetime == "train")
+        ):
+            raise BadRequest("is for learners that train by themselves: ec=none, or ec.lifetime=train", "reward")
         if self.opponents is None:
             return
         if self.ec is not None:
@@ -86,7 +92,14 @@ class Experiment:
 
     @property
     def training_world(self) -> World:
-        """The world of training episodes. Raises `BadRequest` if it has no opponents."""
+        """The world of training episodes, with its rewards. Raises `BadRequest` if it has no opponents."""
+        if not self.reward:
+            return self._played_world
+        return Rewarded(world=self._played_world, terms=self.reward, gamma=self.rl.gamma, budget=self.mdp.budget)
+
+    @property
+    def _played_world(self) -> World:
+        """The world of training episodes as it is. Raises `BadRequest` if it has no opponents."""
         if self.opponents is None:
             return self.mdp
         try:
@@ -100,7 +113,8 @@ class Experiment:
     @property
     def learning_sides(self) -> int:
         """Sides of a game whose decisions a training run learns from."""
-        return 1 if isinstance(self.opponents, Pooled) else self.training_world.sides
+        world = self._played_world
+        return world.team_sides if isinstance(self.opponents, Pooled) else world.sides
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
@@ -123,7 +137,7 @@ class Experiment:
     def packages(self) -> tuple[str, ...]:
         """Root modules outside evorl of its classes and of what these derive from, in alphabetical order."""
         kinds = {kind for made in (self.mdp, self.rl, self.ec) for kind in type(made).__mro__}
-        roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.mdp.imports()}
+        roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.mdp.imports(), *self.rl.imports()}
         return tuple(sorted(root for root in roots if root not in ("evorl", *sys.stdlib_module_names)))
 
 
@@ -131,5 +145,6 @@ def _check_sides(opponents: Pooled, world: World, name: str) -> None:
     """Raise `BadRequest` for opponents that the games of all sides of a world do not have."""
     if opponents.rule and not world.takes_rule_action:
         raise BadRequest(f"{name} has no rule player that joins games of all sides", "opponents.rule")
-    if wrong := [side for side in opponents.sides or () if side >= world.sides]:
-        raise BadRequest(f"{name} has the sides 0 to {world.sides - 1}, not {wrong[0]}", "opponents.sides")
+    teams = world.sides // world.team_sides
+    if wrong := [side for side in opponents.sides or () if side >= teams]:
+        raise BadRequest(f"{name} has the sides 0 to {teams - 1}, not {wrong[0]}", "opponents.sides")

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.mdp.forms import Mismatch
+from evorl.mdp.reward_terms import KEY as REWARD
 from evorl.nets.compiled import require_compiler
 from evorl.opponents.core import Pooled
 from evorl.opponents.pool import Opponent, Pool
@@ -206,7 +207,7 @@ def spec(world: World) -> Spec:
     try:
         arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
     except BadRequest as error:
-        raise error.under("mdp") from None
+        raise error if (error.key or "").startswith(f"{REWARD}.") else error.under("mdp") from None
     except Mismatch as error:
         raise BadRequest(str(error), "mdp.id") from None
     arena.close()

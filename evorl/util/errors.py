@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from evorl.util.plugins import blamed
 from evorl.util.text import printable
 
 
@@ -33,15 +34,19 @@ class Failure(RuntimeError):
 
 
 def reason(error: BaseException) -> str:
-    """The true cause of an error in one printable line: ``RuntimeError: no such level``."""
+    """The true cause of an error in one printable line: ``RuntimeError: no such level``.
+
+    It begins with the plugin whose code failed: ``plugin my_package: RuntimeError: no such level``.
+    """
+    by = blamed(error)
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest | Failure) else f"{type(error).__name__}: {error}"
     _, told, trace = text.rpartition("Traceback (most recent call last):\n")
     if told:  # an error in another process, of which only the text arrived
-        return printable(next((line for line in trace.splitlines() if not line.startswith(" ")), text))
+        return printable(by + next((line for line in trace.splitlines() if not line.startswith(" ")), text))
     lines = text.strip().split("\n")
-    return printable(lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}")
+    return printable(by + (lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"))
 
 
 @contextmanager

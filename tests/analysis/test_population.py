@@ -370,6 +370,21 @@ def test_search_is_drawn_like_a_population(tmp_path: Path) -> None:
     assert "Search: 3 of the 3 individuals of the front" in page and "Each individual is one job" in page
 
 
+def test_a_job_that_was_stopped_and_went_on_is_drawn_once(tmp_path: Path) -> None:
+    place = tmp_path / "sweep"
+    write_search(place, ["Pong"] * 4)
+    rows = [json.loads(line) for line in (place / "population.jsonl").read_text().splitlines()]
+    rows.append({**rows[1], "id": 9, "parents": [1], "objectives": {**rows[1]["objectives"], "-1*fitness": -7.0}})
+    (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_search_log(place)
+    assert found is not None and found.rows_of_promoted_jobs == [[1, 4]]
+    assert found.newest_of_jobs.tolist() == [True, False, True, True, True]
+    (axes,) = kinds(found)["keys"].axes
+    line, jobs, before, _, best = ([[*map(float, xy)] for xy in one.get_xydata()] for one in axes.lines)
+    assert line == [[1e-3, -1.0], [1e-3, -7.0]] and before == [[1e-3, -1.0]] and best == [[1e-2, 0.0]]
+    assert jobs == [[1e-2, 0.0], [1e-4, -2.0], [1e-3, -7.0]]
+
+
 @pytest.mark.slow
 def test_several_searches_are_distinguished_and_shown_with_their_world(tmp_path: Path) -> None:
     write_search(tmp_path / "a" / "sweep", ["Pong", "Duel", "Pong"])

@@ -36,7 +36,7 @@ def test_the_command_takes_the_option_that_the_script_uses(capsys: pytest.Captur
         patch.setattr("signal.signal", lambda *_: None)
         assert evorl(["-sc", "install=bash"]) == 0
     assert "complete -o nospace -o default -F hydra_bash_completion evorl" in capsys.readouterr().out
-    assert completion.COMMANDS == ("run", "evaluate", "report", "export", "play", "reproduce", "zoo")
+    assert completion.COMMANDS == ("run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new")
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_the_command_takes_the_option_that_the_script_uses(capsys: pytest.Captur
     [
         ("evorl run mdp=cart", {"mdp=cartpole"}),
         ("evorl run mdp=lunar", {"mdp=lunarlander", "mdp=lunarlandercontinuous"}),
-        ("evorl ", {"run", "evaluate", "report", "export", "play", "reproduce", "zoo"}),
-        ("evorl ru", {"run", "evaluate", "report", "export", "play", "reproduce", "zoo"}),  # the shell chooses
+        ("evorl ", {"run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new"}),
+        ("evorl ru", {"run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new"}),  # the shell chooses
         ("evorl evaluate run=", set()),
     ],
 )

@@ -100,10 +100,11 @@ def test_a_key_that_no_file_lists_may_be_given(hydra: Hydra, words: list[str], k
 
 
 def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
+    from evorl.mdp.reward_terms import Terms
     from evorl.training.experiment import Budget, Checkpoints, Evaluation
 
     data = config.resolved(config.compose(hydra, []))
-    for key, kind in (("budget", Budget), ("eval", Evaluation), ("checkpoint", Checkpoints)):
+    for key, kind in (("budget", Budget), ("eval", Evaluation), ("checkpoint", Checkpoints), ("reward", Terms)):
         assert data[key] == msgspec.to_builtins(kind())
     assert (data["seed"], data["device"]) == (0, "auto")
 

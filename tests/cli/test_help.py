@@ -16,6 +16,7 @@ from evorl.analysis.runs import flatten
 from evorl.cli import config, groups, help, overrides
 from evorl.cli.descriptions import Descriptions, descriptions
 from evorl.cli.hydra_internals import Hydra
+from evorl.run import main
 
 CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(config.CONF.glob("*/*.yaml"))]
 
@@ -89,6 +90,17 @@ deep:
     assert found["mdp.spin"] == ("0.1", "share of the bat's vertical speed that the ball takes on at a bounce")
     assert found["mdp.mine"] == ("{a: x # y}", "a mapping as one value")
     assert [found[f"mdp.deep.{name}"][1] for name in ("list", "text", "nothing")] == ["above it", "beside", "at all"]
+
+
+def test_the_list_has_every_choice_once_and_says_what_it_is(hydra: Hydra, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    words = [line.split()[0] for line in lines]
+    files = {path.relative_to(config.CONF).with_suffix("") for path in config.CONF.rglob("*.yaml")}
+    files = {path for path in files if path.parts[0] not in ("hydra", "config")}
+    assert sorted(word.lstrip("+").replace("=", "/", 1) for word in words) == sorted(map(str, files))
+    assert {"mdp=pong", "ec=asha", "+experiment=aes_rl/hopper", "cluster=ray"} <= {*words}
+    assert all(line.split(maxsplit=1)[1:] for line in lines), "a choice without a word on it"
 
 
 def test_the_page_is_aligned(hydra: Hydra) -> None:

@@ -27,6 +27,7 @@ LEAST = {
     "cem_rl": -1e-4, "p_cem_rl": -1e-4, "acem_rl": -1e-4, "one_plus_one_rl": -1e-4, "aes_rl": -5e-4,
     "openai_es": -0.01, "cma_es": -1e-8, "cem": -2e-3, "one_plus_one": -1e-8, "pso": -1e-4, "cso": -1e-6, "sga": -1e-2,
     "nsga2": -0.05, "nsga3": -0.05, "map_elites": -0.05, "random": -1.5,
+    "optuna": -0.3, "asha": -0.01, "hyperband": -0.01,
 }  # fmt: skip
 
 

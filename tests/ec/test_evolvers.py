@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,16 @@ import yaml
 
 from evorl.ec.acem_rl import ACEMRL
 from evorl.ec.aes_rl import AESRL
+from evorl.ec.asha import ASHA
 from evorl.ec.cem import CEM
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
 from evorl.ec.coevolution import Coevolution
+from evorl.ec.conformance import GENES, drive, plain, same
+from evorl.ec.conformance import evaluated as sound
 from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
+from evorl.ec.hyperband import Hyperband
 from evorl.ec.league import League
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
@@ -31,6 +35,7 @@ from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
 from evorl.ec.one_plus_one_rl import OnePlusOneRL
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.optuna import Optuna
 from evorl.ec.p_cem_rl import PCEMRL
 from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
@@ -42,12 +47,6 @@ from evorl.ec.space import Gene, Space
 from evorl.ec.space_change import SpaceChange
 
 CONF = Path(__file__).parents[2] / "conf" / "ec"
-GENES = (
-    Gene("lr", 1e-5, 1e-1, log=True),
-    Gene("gamma", 0.5, 0.9),
-    Gene("kind", choices=("a", "b", "c")),
-    Gene("fixed", 2, 2),
-)
 
 
 def fresh(number: int) -> np.ndarray:
@@ -104,6 +103,12 @@ CASES = {
         waits=True,
     ),
     "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
+    "optuna": Case(Optuna(population=6), (MIXED, ONLY_GENES)),
+    "optuna-cma_es": Case(Optuna(population=5, sampler="cma_es"), (ONLY_GENES,)),
+    "asha": Case(ASHA(population=6, eta=3, R=9, asynchronous=False), (MIXED, ONLY_GENES)),
+    "asha-late": Case(ASHA(population=2, eta=2, r=2, R=20, s=1, asynchronous=False), (MIXED, ONLY_GENES)),
+    "hyperband": Case(Hyperband(eta=2, R=8), (MIXED, ONLY_GENES), waits=True),
+    "hyperband-least": Case(Hyperband(eta=3, r=5, R=100), (MIXED, ONLY_GENES), waits=True),
     "nsga2": Case(NSGA2(population=6)),
     "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),
     "nsga2-odd": Case(NSGA2(population=5, offspring=3)),
@@ -183,10 +188,7 @@ def evaluated(case: Case, one: Individual) -> Evaluation:
     """A sound evaluation; the weights come back a little changed, as after training."""
     if "match" in (one.memory or {}):
         return played(case, one)
-    x = np.concatenate([one.genes, one.weights if one.weights is not None else []])
-    f = (float(-np.sum((x - 0.4) ** 2)), float(-np.sum((x + 0.1) ** 2)))
-    after = one if one.weights is None else one._replace(weights=one.weights * np.float32(0.99))
-    return Evaluation(after, f[: 1 + case.hyper.several], 10, {"score": np.array([f[0], f[1]])})
+    return sound(one, case.hyper.several)
 
 
 def played(case: Case, one: Individual) -> Evaluation:
@@ -198,61 +200,6 @@ def played(case: Case, one: Individual) -> Evaluation:
 
 def failed(case: Case, one: Individual) -> Evaluation:
     return evaluated(case, one)._replace(objectives=(math.nan,) * (1 + case.hyper.several))
-
-
-def drive(
-    evolver: Evolver,
-    evaluate: Callable[[Individual], Evaluation],
-    evaluations: int = 30,
-    slots: int | None = None,
-    order: Callable[[list[Individual]], list[Individual]] = lambda waiting: waiting[:1],
-    after: Callable[[Evolver], Evolver] = lambda evolver: evolver,
-) -> tuple[list[Individual], Evolver]:
-    """Run an evolver with so many evaluations in flight; return everyone it asked for, and it as it ends."""
-    asked: list[Individual] = []
-    waiting: list[Individual] = []
-    told = 0
-    while told < evaluations:
-        new = evolver.ask(None if slots is None else slots - len(waiting)) if not waiting or slots else []
-        asked, waiting, evolver = asked + new, waiting + new, after(evolver)
-        assert waiting, "it neither proposes nor waits for anybody"
-        now = order(waiting)
-        chosen = {one.id for one in now}
-        waiting = [one for one in waiting if one.id not in chosen]
-        evolver.tell([evaluate(one) for one in now])
-        evolver, told = after(evolver), told + len(now)
-    return asked, evolver
-
-
-def same(a: Any, b: Any) -> None:
-    """Equal to the last bit, NaN included."""
-    assert type(a) is type(b)
-    if isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            same(a[key], b[key])
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b)
-        for x, y in zip(a, b, strict=True):
-            same(x, y)
-    elif isinstance(a, np.ndarray):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-    else:
-        assert a == b or (a != a and b != b)
-
-
-def plain(state: Any) -> None:
-    """Nothing that a checkpoint could not hold."""
-    if isinstance(state, dict):
-        assert all(isinstance(key, str) for key in state)
-        state = list(state.values())
-    if isinstance(state, list | tuple):
-        for one in state:
-            plain(one)
-    else:
-        assert state is None or type(state) in (bool, int, float, str, np.ndarray), type(state)
-        assert not isinstance(state, np.ndarray) or state.dtype.kind in "biuf"
 
 
 def backwards(waiting: list[Individual]) -> list[Individual]:
@@ -412,7 +359,7 @@ def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: S
                 known = arrived
             birth = evolver.generation if isinstance(evolver, SteadyState) else told
             assert one.id < 12 or (one.birth == birth and known >= {*one.parents})
-            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
+            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random | Optuna)
         arrived.add(waiting[0].id)
         evolver.tell([evaluated(case, waiting.pop(0))])
 

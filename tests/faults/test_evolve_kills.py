@@ -27,6 +27,7 @@ WORDS = {
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
     "league": (*CASES["league"][:-1], "checkpoint.every=4000", "budget.steps=20000"),
+    "psro": (*CASES["psro"][:-1], "checkpoint.every=4000", "budget.steps=12000"),
 }
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=5")
 
@@ -66,6 +67,12 @@ def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> Cou
     return sent
 
 
+def payoffs(directory: Path) -> bytes | None:
+    """The tables of a population whose policies play each other."""
+    path = directory / "payoffs.jsonl"
+    return path.read_bytes() if path.exists() else None
+
+
 def unbothered(place: Path, words: tuple[str, ...]) -> Path:
     assert go(*QUICK, *words, f"hydra.run.dir={place}") == 0
     return place
@@ -79,11 +86,12 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("case", ["es-normal", "rounds", "league"])
+@pytest.mark.parametrize("case", ["es-normal", "rounds", "league", "psro"])
 def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
     assert evaluated(tmp_path / "bothered" / "run") == evaluated(calm(case))
+    assert payoffs(tmp_path / "bothered" / "run") == payoffs(calm(case))
 
 
 @pytest.mark.slow
@@ -112,13 +120,14 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.fault
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    steps = {"front": 400_000, "rounds": 400_000, "league": 80_000}.get(case, 1_000_000)
+    steps = {"front": 400_000, "rounds": 400_000, "league": 80_000, "psro": 40_000}.get(case, 1_000_000)
     words = (*WORDS[case][:-1], f"budget.steps={steps}")
     sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)
     assert journal(tmp_path / "bothered" / "run") == journal(calm)
     assert evaluated(tmp_path / "bothered" / "run") == evaluated(calm)
+    assert payoffs(tmp_path / "bothered" / "run") == payoffs(calm)
 
 
 @pytest.mark.fault

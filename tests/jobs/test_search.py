@@ -169,6 +169,22 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             "hydra.sweeper.evolver: its individuals share a critic, which jobs cannot; choose another, such as pbt",
         ),
         (
+            [LR, "hydra.sweeper.evolver=asha"],
+            "budget.steps: needs one value: the steps of a job that is never stopped early",
+        ),
+        (
+            [LR, "hydra.sweeper.evolver=asha", "budget.steps=range(100,200)"],
+            "budget.steps: needs one value: the steps of a job that is never stopped early",
+        ),
+        (
+            [LR, "hydra.sweeper.evolver=hyperband", "budget.steps=80"],
+            "budget.steps: 80 steps are fewer than the 81 units (R) that they are given in",
+        ),
+        (
+            [LR, "hydra.sweeper.evolver=asha", "hydra.sweeper.evolver.lifetime=play", "budget.steps=800"],
+            "hydra.sweeper.evolver.lifetime: what is stopped early is training; take lifetime=train",
+        ),
+        (
             [LR, "hydra.sweeper.evolver=league"],
             "hydra.sweeper.evolver: its individuals play each other, which jobs cannot; choose another",
         ),
@@ -209,17 +225,20 @@ class Sums:
         self.batches.append(len(job_overrides))
         for number, words in enumerate(job_overrides, initial_job_idx):
             self.jobs[number] = [*words]
-            (self.place / str(number)).mkdir(exist_ok=True)
             x = dict(word.split("=", 1) for word in words)
+            home = self.place / x.get("hydra.sweep.subdir", str(number))
+            home.mkdir(exist_ok=True)
             value = self.function({name: float(x[name]) for name in ("rl.gamma", "rl.lr")})
             if value is not None:
                 evaluated = {"return_mean": value, "return_std": 0.1, "episodes": 4, "dull_mean": math.nan}
                 evaluated["length_mean"] = 1 / float(x["rl.lr"])
                 result = {"fitness": value, "steps": 10, "seconds": 0.5, "eval": evaluated}
-                write_json(self.place / str(number) / "result.json", result)
+                write_json(home / "result.json", result)
         return [Return()] * len(job_overrides)
 
 
+STOPPING = ("asha", "hyperband")
+"""Evolvers that stop jobs early: a promoted one goes on in its directory."""
 DESCRIBED = "+hydra.sweeper.evolver.descriptors.length=[100, 10000, 5]"
 
 
@@ -241,6 +260,7 @@ def searched(
     place.mkdir(exist_ok=True)
     own = [f"ec@hydra.sweeper.evolver={name}", "hydra.sweeper.evolver.population=6", "hydra.sweeper.jobs=40"]
     own += [DESCRIBED] if name == "map_elites" and not any("descriptors" in word for word in words) else []
+    own += ["budget.steps=8100"] if name in STOPPING else []
     given = [f"hydra.sweep.dir={place}", "rl.gamma=interval(0.8,0.99)", LR, *own, *words]
     launcher = Sums(place, function)
     search_loop.run_search(composed(hydra, *given), hydra, launcher)
@@ -256,17 +276,19 @@ def cut(place: Path, there: Path, batches: int) -> int:
     return len(rows)
 
 
-@pytest.mark.slow_cases(but=("cma_es", "pbt", "random"))
+@pytest.mark.slow_cases(but=("asha", "cma_es", "pbt", "random"))
 @pytest.mark.parametrize("name", EVOLVERS)
 def test_every_evolver_searches_and_goes_on_with_the_same_proposals(hydra: Hydra, tmp_path: Path, name: str) -> None:
     if name == "map_elites":
         pytest.importorskip("ribs")
     whole = searched(hydra, tmp_path / "whole", name, "hydra.sweeper.parallel=4")
     rows = told(tmp_path / "whole")
-    assert [row["job"] for row in rows] == [str(n) for n in range(40)] and max(whole.batches) <= 4
+    homes = [row["job"] for row in rows]
+    assert [*dict.fromkeys(homes)] == [str(n) for n in range(len({*homes}))] and max(whole.batches) <= 4
+    assert len({*homes}) == (sum(not row["parents"] for row in rows) if name in STOPPING else 40)
     assert len({row["id"] for row in rows}) == 40
     fitness = [worth(row) for row in rows]
-    assert name in ("random", "map_elites") or np.median(fitness[-12:]) > np.median(fitness[:6])
+    assert name in ("random", "map_elites", *STOPPING) or np.median(fitness[-12:]) > np.median(fitness[:6])
     for batches in (1, len(whole.batches) // 2, len(whole.batches)):
         done = cut(tmp_path / "whole", tmp_path / f"cut{batches}", batches)
         again = searched(hydra, tmp_path / f"cut{batches}", name, "hydra.sweeper.parallel=4")

@@ -43,6 +43,8 @@ def test_ratings_of_players_that_differ_in_strength() -> None:
     assert (found.rating_bounds[0] < [150, 50, -50, -150]).all() and (
         found.rating_bounds[1] > [150, 50, -50, -150]
     ).all()
+    assert found.glicko == pytest.approx([1650, 1550, 1450, 1350], abs=60)
+    assert (found.glicko_bounds[0] < found.glicko).all() and (found.glicko_bounds[1] - found.glicko < 150).all()
     assert found.nash == pytest.approx([1, 0, 0, 0]) and found.alpha.argmax() == 0
     assert found.cyclic < found.cyclic_by_chance[2] < 0.2
     assert found.exploitability[0] == 0 and (found.exploitability[1:] > 0.05).all()

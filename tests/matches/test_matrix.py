@@ -99,6 +99,17 @@ def test_it_writes_everything_and_prints_the_players(
     assert ("rating" in told and "matrix.html" in told and "One rating" in told) or "strength" in told
 
 
+def test_ratings_over_steps_of_a_run_whose_checkpoints_play(matrix: Matrix, tmp_path: Path) -> None:
+    found = matrix("a@all b rule", "games=4")
+    steps = [one["step"] for one in found["players"] if one["name"].startswith("a@")]
+    assert len(steps) > 1 and steps == sorted({*steps})
+    assert (tmp_path / "out" / "ratings_over_steps.svg").exists()
+    page = (tmp_path / "out" / "matrix.html").read_text()
+    assert "policies over environment steps" in page
+    matrix("b rule", "games=4", out="other")
+    assert not (tmp_path / "other" / "ratings_over_steps.svg").exists()
+
+
 def test_a_new_player_adds_its_games_alone(matrix: Matrix, tmp_path: Path) -> None:
     few = matrix("a b")
     lines = (tmp_path / "out" / "games.jsonl").read_bytes()
@@ -251,3 +262,14 @@ def test_damaged_games_are_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "games.jsonl").write_bytes(text)
     with pytest.raises(BadRequest, match=r"games\.jsonl is damaged"):
         records.Record(tmp_path, {})
+
+
+def test_films_show_the_closest_and_the_most_one_sided_pair(
+    matrix: Matrix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = matrix("a b rule", "games=4", "video=true")
+    assert len(found["pairs"]) == 3
+    said = capsys.readouterr().out
+    for name in ("closest", "most_one_sided"):
+        (film,) = (one for one in (tmp_path / "out").iterdir() if one.stem == name)
+        assert f"{name.replace('_', ' ')} pair: {film}" in said and film.stat().st_size > 1000

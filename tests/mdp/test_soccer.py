@@ -520,8 +520,6 @@ def test_pictures_show_both_teams() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BadRequest, match="contradicts opponent=self"):
         Soccer(opponent="self", side="left")
-    with pytest.raises(BadRequest, match="opponents decide for whole teams"):
-        Soccer(control="player").all_sides()
     with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
         Soccer(opponent="self").arena(3, Episodes(0))
     with pytest.raises(BadRequest, match="no GPU"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from pettingzoo import AECEnv, ParallelEnv
 
 NAMES = ("ant", "bee", "cat")
@@ -136,3 +136,47 @@ class Doubled:
 
         env.step = doubled
         return env
+
+
+class Unlike(ParallelEnv):  # type: ignore[misc]
+    """One agent sees a map and takes two choices, or two numbers; the other one sees a signal and takes one.
+
+    A step rewards who did what its observation says.
+    """
+
+    metadata = {"name": "unlike", "render_modes": []}  # noqa: RUF012
+
+    def __init__(self, numbers: bool = False, steps: int = 8) -> None:
+        self.possible_agents, self.numbers, self.steps = ["scout", "base"], numbers, steps
+
+    def observation_space(self, agent: str) -> Any:
+        row = Box(-1, 1, (4 if agent == "base" else 2,), np.float32)
+        return Dict({"map": Box(-1, 1, (3, 2), np.float32), "at": row}) if agent == "scout" else row
+
+    def action_space(self, agent: str) -> Any:
+        if self.numbers:
+            return Box(-1, 1, (1,), np.float32) if agent == "base" else Box(0, 4, (2,), np.float32)
+        return Discrete(4) if agent == "base" else MultiDiscrete([2, 3])
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.draw, self.t, self.agents = np.random.Generator(np.random.PCG64(seed)), 0, [*self.possible_agents]
+        return self._look(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert all(self.action_space(agent).contains(action) for agent, action in actions.items())
+        self.t += 1
+        scout, base = actions["scout"], actions["base"]
+        if self.numbers:
+            rewards = {"scout": -abs(float(scout[0]) - 3 * self.side), "base": -abs(float(base[0]) - self.side)}
+        else:
+            rewards = {"scout": float(scout[0] == self.side), "base": float(base == self.signal)}
+        over = dict.fromkeys(self.agents, self.t == self.steps)
+        self.agents = [] if self.t == self.steps else self.agents
+        return self._look(), rewards, over, dict.fromkeys(over, False), {agent: {} for agent in over}
+
+    def _look(self) -> dict[str, Any]:
+        self.signal, self.side = int(self.draw.integers(4)), int(self.draw.integers(2))
+        place = np.full((3, 2), 2.0 * self.side - 1, np.float32)
+        return {
+            "scout": {"map": place, "at": np.zeros(2, np.float32)}, "base": np.eye(4, dtype=np.float32)[self.signal]
+        }  # fmt: skip

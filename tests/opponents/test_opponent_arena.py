@@ -18,6 +18,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, State, Step, World
 from evorl.mdp.duel import Duel
 from evorl.mdp.pong import Pong
+from evorl.mdp.soccer import Soccer
 from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
 from evorl.opponents.arena import NOBODY, RESULT, OpponentArena
@@ -119,10 +120,10 @@ def against(
     sides: Sequence[int] | None = None, forms: Sequence[Any] = (), **keys: Any,
 ) -> OpponentArena:  # fmt: skip
     """``forms``: policies of further forms."""
-    learner = policy(world, 1, **keys)
-    deciders = Deciders([learner, *forms], games * (world.sides - 1))
+    learner, team = policy(world, 1, **keys), world.team_sides
+    deciders = Deciders([learner, *forms], games * (world.sides - team))
     whole = world.arena(games * world.sides, episodes)
-    arena = OpponentArena(whole, episodes, deciders, deterministic, "noise", 7, sides=sides)
+    arena = OpponentArena(whole, episodes, deciders, deterministic, "noise", 7, sides=sides, team=team)
     arena.use(table, learner.weights(), 0)
     return arena
 
@@ -134,38 +135,66 @@ class Opposed(World):
     world: World
     keys: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def sides(self) -> int:
+        return self.world.team_sides
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         return against(
-            self.world, slots, episodes, table_of(self.world, (0.2, 0.5, 0.3), **self.keys), False, **self.keys
+            self.world,
+            slots // self.sides,
+            episodes,
+            table_of(self.world, (0.2, 0.5, 0.3), **self.keys),
+            False,
+            **self.keys,
         )
 
 
-WORLDS = {"pong": PONG, "duel": DUEL, "turns": Turns(), "three in turn": Turns(count=3)}
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Turns):
+    """Four in turn, of whom the first two and the last two are a team."""
+
+    count: int = 4
+
+    @property
+    def team_sides(self) -> int:
+        return 2
+
+
+TEAMS = Soccer(team_size=2, control="player", seconds=3).all_sides()
+WORLDS = {
+    "pong": PONG, "duel": DUEL, "turns": Turns(), "three in turn": Turns(count=3), "teams": TEAMS,
+    "pairs in turn": Pairs(),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("keys", [{}, {"net": Net(hidden=(8,), lstm=4)}], ids=["memoryless", "recurrent"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:
     """Repeats with the same keys and actions, and goes on from a saved state, bit for bit."""
-    check(Opposed(world=WORLDS[name], keys=keys), slots=5, decisions=40)
+    team = WORLDS[name].team_sides
+    check(Opposed(world=WORLDS[name], keys=keys), slots=5 if team == 1 else 3 * team, decisions=40)
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
     """With one deterministic policy on every side, it does not matter who decides for which."""
     world, games, number = WORLDS[name], 6, 4
+    team = world.team_sides
     learner, episodes = policy(world, 1), Episodes(5, "games")
     mine = against(world, games, episodes, table_of(world, (1.0,)))
-    seen = play_slots(mine, learner, EvaluationNoise(mine, 0, deterministic=True), [number] * games)
+    seen = play_slots(mine, learner, EvaluationNoise(mine, 0, deterministic=True), [number] * games * team)
     whole = world.arena(games * world.sides, episodes)
     noise = EvaluationNoise(whole, 0, deterministic=True)
     wanted = play_slots(whole, learner, noise, [number] * games * world.sides)
     for game in range(games):
         for n in range(number):
-            side = (game + n) % world.sides
-            same = wanted[game * world.sides + side][n]
-            assert seen[game][n].results.pop(RESULT) == LATEST
-            assert seen[game][n] == same
+            own = (game + n) * team % world.sides
+            for member in range(team):
+                same = wanted[game * world.sides + own + member][n]
+                found = seen[game * team + member][n]
+                assert found.results.pop(RESULT) == LATEST
+                assert found == same
     for arena in (mine, whole):
         arena.close()
 
@@ -177,18 +206,20 @@ def played(arena: Arena, world: World, number: int) -> list[list[Episode]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["pong", "duel"])
+@pytest.mark.parametrize("name", ["pong", "duel", "teams"])
 def test_against_the_rule_player_it_plays_the_games_of_one_side(name: str) -> None:
     world, games, episodes = WORLDS[name], 4, Episodes(6, "rule")
     table = Table(np.array([RULE]), np.array([0.0, 1.0]), [[]], np.array([OWN]))
     mine = played(against(world, games, episodes, table), world, 4)
-    wanted = [played(world.one_side(side).arena(games, episodes), world, 4) for side in range(2)]
-    for game in range(games):
+    team = world.team_sides
+    wanted = [played(world.one_side(side).arena(games * team, episodes), world, 4) for side in range(2)]
+    for slot in range(games * team):
         for n in range(4):
-            assert mine[game][n].results.pop(RESULT) == RULE
-            assert mine[game][n] == wanted[(game + n) % 2][game][n]
+            assert mine[slot][n].results.pop(RESULT) == RULE
+            assert mine[slot][n] == wanted[(slot // team + n) % 2][slot][n]
 
 
+@pytest.mark.slow_cases("duel")
 @pytest.mark.parametrize("name", ["pong", "duel"])
 def test_a_game_does_not_depend_on_who_plays_the_others(name: str) -> None:
     """Policies of several forms and the rule player side by side: each game is that of its own opponent alone."""

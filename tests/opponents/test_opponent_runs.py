@@ -18,6 +18,7 @@ from evorl.record import checkpoint
 
 POOL = ("opponents=pfsp", "opponents.snapshot=512", "opponents.capacity=2", "opponents.explore=0.2")
 PONG, DUEL = WORLDS["pong"], ("mdp=duel", "mdp.ground.limit=5")
+TEAMS = ("mdp=soccer", "mdp.control=player", "mdp.seconds=2")
 CASES = {
     "pong": (*PONG, *POOL),
     "promoted": (*PONG, *POOL, "opponents.promote=0.3"),
@@ -28,6 +29,7 @@ CASES = {
     "several members": (*PONG, *POOL, "rl.members=2"),
     "rule player": (*PONG, "opponents=rule"),
     "rule player and runs": (*DUEL, *POOL, "opponents.rule=true", "opponents.runs=[OTHERS/small,OTHERS/memory@best]"),
+    "teams": (*TEAMS, *POOL),
     "in a cycle": (*PONG, "opponents=runs", "opponents.runs=[OTHERS/other]", "opponents.choice=cycle"),
 }
 OTHERS = {
@@ -122,6 +124,28 @@ def test_the_numbers_of_opponents_are_in_the_metrics(tmp_path: Path) -> None:
     last = [row for row in rows if "opponents/size" in row][-1]
     assert last["opponents/size"] == 2 and 0 <= last["opponents/score_worst"] <= last["opponents/score"] <= 1
     assert not any("train/opponent" in row for row in rows)
+
+
+def test_a_team_has_one_opponent_and_plays_one_game(tmp_path: Path) -> None:
+    """Of 8 slots, two players in each game: 20 steps a game, and as many games in the table as were played."""
+    place = run(tmp_path / "run", "teams", 600)
+    state = checkpoint.run_state(place)[1]
+    pool = state["source"]["pool"]["held"].values()
+    games = sum(one["wins"] + one["draws"] + one["losses"] for one in pool)
+    assert state["steps"] // 20 - 8 <= games == state["episodes"] / 2 <= state["steps"] // 20
+    assert state["actors"]["0"]["actor"]["arena"]["number"].shape == (4,)
+    league = ("ec=league", "ec.population=2", "ec.main_exploiters=0", "ec.league_exploiters=1", "ec.train_steps=128")
+    place = tmp_path / "league"
+    assert go(*QUICK, *TEAMS, *league, "ec.episodes=1", "budget.steps=500", f"hydra.run.dir={place}") == 0
+    tables = [json.loads(line) for line in (place / "payoffs.jsonl").read_text().splitlines()]
+    assert 0 < sum(map(sum, tables[0]["games"])) <= 2 * 2 * 128 / 20
+
+
+def test_a_team_needs_all_of_its_slots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert go(*QUICK, *TEAMS, "opponents=past", "rl.slots=5", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    assert "rl.slots: a team has 2 slots: take a multiple of that, such as 4" in capsys.readouterr().err
+    assert go(*QUICK, *TEAMS, "opponents=past", "opponents.sides=[2]", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    assert "opponents.sides: Soccer has the sides 0 to 1, not 2" in capsys.readouterr().err
 
 
 def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:

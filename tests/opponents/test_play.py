@@ -152,3 +152,19 @@ def test_noise_is_that_of_its_distribution_and_of_the_decision_alone() -> None:
         assert stats.kstest(drawn.reshape(-1), law.cdf).pvalue > 1e-3
         later = keyed_noise(action, keys[:2], np.array([0, 10]), 5)
         assert np.array_equal(later, [drawn[0, :5], drawn[1, 10:15]])
+
+
+@pytest.mark.parametrize(
+    "hypers", [[SMALL, SMALL], [CORE, CORE], [CORE, SMALL], [SMALL]], ids=["alike", "memory", "other forms", "rule"]
+)
+def test_a_film_shows_the_game_that_was_played(hypers: Sequence[Any]) -> None:
+    """The number of its pictures is that of the game's steps, which differs from game to game."""
+    long = replace(PONG, rounds=9, round_steps=200)
+    players = [player(seed, hyper) for seed, hyper in enumerate(hypers)]
+    players += [Player(RULE, RULE)] * (len(players) == 1)
+    (outcome,) = play(players, [Pair(0, 1, 0, 60)], long).values()
+    matches = Matches(long, tuple(players), 0, False)
+    numbers = [outcome.lengths.index(length) for length in sorted({*outcome.lengths})][-3:]
+    shown = [sum(1 for _ in matches.film(Pair(0, 1, number, number + 1)).frames) for number in numbers]
+    assert len(numbers) > 1
+    assert shown == [outcome.lengths[number] + 1 for number in numbers]

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from evorl.nets.capture import capture
-from evorl.ops.losses import approximate_kl, explained_variance, normalize, policy_gradient, ppo_clip, value_loss
+from evorl.ops.losses import (
+    approximate_kl,
+    explained_variance,
+    normalize,
+    normalize_within,
+    policy_gradient,
+    ppo_clip,
+    value_loss,
+)
 
 torch.set_num_threads(1)
 
@@ -274,3 +282,10 @@ wrong = {
 def test_shapes_that_would_broadcast_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"has shape .*, expected \[\.\.\.\], \.\.\. = "):
         call()
+
+
+def test_advantages_are_normalised_within_a_mask() -> None:
+    x, mask = torch.randn(40, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3 == 0
+    torch.testing.assert_close(normalize_within(x, mask)[mask], normalize(x[mask]))
+    assert normalize_within(x, mask & False).isfinite().all()
+    assert normalize_within(torch.full((5,), 3.0), torch.ones(5, dtype=torch.bool)).abs().max() < 1e-3

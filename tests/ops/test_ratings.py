@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from evorl.ops.ratings import ELO, Glicko, bradley_terry, expected, glicko2
+from evorl.ops.ratings import ELO, Glicko, bradley_terry, expected, glicko2, glicko2_of_all
 
 
 def test_the_worked_example_of_glicko_2() -> None:
@@ -67,3 +67,45 @@ def test_players_who_never_met_need_a_prior() -> None:
     with pytest.raises(ValueError, match="never met"):
         bradley_terry(score, prior=0)
     assert bradley_terry(score) == pytest.approx(np.zeros(4))
+
+
+def test_games_of_a_period_count_at_once() -> None:
+    """Against each player by itself, under the ratings before the period."""
+    rng, rated = np.random.default_rng(0), [Glicko()] * 4
+    periods = [
+        [(a, b, float(rng.integers(3)) / 2) for a, b in itertools.combinations(range(4), 2) for _ in range(3)]
+        for _ in range(5)
+    ]
+    for games in periods:
+        rated = [
+            glicko2(
+                rated[k],
+                [rated[a + b - k] for a, b, _ in games if k in (a, b)],
+                [points if a == k else 1 - points for a, b, points in games if k in (a, b)],
+            )
+            for k in range(4)
+        ]
+    assert np.array(glicko2_of_all(periods, 4)) == pytest.approx(np.array(rated))
+    mixed = [[games[i] for i in rng.permutation(len(games))] for games in periods]
+    assert np.array(glicko2_of_all(mixed, 4)) == pytest.approx(np.array(rated))
+
+
+def test_who_does_not_play_for_a_period_becomes_less_certain() -> None:
+    before, after = (glicko2_of_all([[(0, 1, 1.0), (1, 2, 0.5)] * 9, *rest], 3) for rest in ([], [[(0, 1, 0.5)]]))
+    assert after[2].rating == before[2].rating and after[2].deviation > before[2].deviation
+    assert after[0].rating < before[0].rating and after[0].deviation < before[0].deviation
+
+
+def test_glicko_2_comes_near_the_strengths_that_the_games_follow() -> None:
+    rng, strength = np.random.default_rng(1), np.array([1700.0, 1550.0, 1450.0, 1300.0])
+    periods = [
+        [
+            (a, b, float(rng.random() < expected(strength[a], strength[b])))
+            for a, b in itertools.combinations(range(4), 2)
+            for _ in range(4)
+        ]
+        for _ in range(100)
+    ]
+    rated = glicko2_of_all(periods, 4)
+    for player, true in zip(rated, strength, strict=True):
+        assert abs(player.rating - true) < 3 * player.deviation < 120

@@ -78,7 +78,7 @@ def test_the_genes_are_the_network_s_weights() -> None:
     experiment = reward("+ec.genes.rl.lr=[0.001,0.01]", "ec.reward.bound=3")
     individual, evaluator, _ = begun(experiment)
     names = [gene.name for gene in evaluator.space.genes]
-    assert names == ["rl.lr", *(f"reward.{k}" for k in range(RewardNetwork.weights(4, 2)))]
+    assert names == ["rl.lr", *(f"ec.reward.{k}" for k in range(RewardNetwork.weights(4, 2)))]
     assert all((gene.low, gene.high) == (-3, 3) for gene in evaluator.space.genes[1:])
     world = evaluator._rewarding(experiment, individual)
     assert isinstance(world, Shaped) and isinstance(world.reward, RewardNetwork)
@@ -92,7 +92,7 @@ def test_a_child_s_reward_comes_from_its_parents(tmp_path: Path) -> None:
     assert go(*QUICK, *CASES["reward"], f"hydra.run.dir={tmp_path / 'run'}") == 0
     rows = journal(tmp_path / "run")
     assert {row["role"] for row in rows} == {"initial", "child"}
-    assert all(sum(name.startswith("reward.") for name in row["genes"]) == 13 for row in rows)
+    assert all(sum(name.startswith("ec.reward.") for name in row["genes"]) == 13 for row in rows)
     assert all(row["objectives"]["fitness"] == row["results"]["return"] for row in rows)
 
 

@@ -15,6 +15,8 @@ import torch
 from evolution_runs import CASES, QUICK, journal
 from harness import experiment_of, go
 
+from evorl.analysis.payoffs import read_payoffs
+from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.ec.core import pack, unpack
 from evorl.ec.league import Agents
@@ -95,6 +97,21 @@ def test_the_best_one_is_the_main_agent_with_the_highest_score(league: Path) -> 
     assert roles[:6] == ["initial"] * 6 and "reset" in roles and "goes on" in roles
 
 
+def test_the_table_of_scores_is_kept_for_each_generation(league: Path) -> None:
+    tables = [json.loads(line) for line in (league / "payoffs.jsonl").read_text().splitlines()]
+    assert [table["generation"] for table in tables] == list(range(1, len(tables) + 1)) and len(tables) > 1
+    rows = {row["step"]: row for row in map(json.loads, (league / "metrics.jsonl").read_text().splitlines())}
+    for table in tables:
+        agents, score = len(table["agents"]), np.array(table["score"])
+        assert score.shape == np.shape(table["games"]) == (6, len(table["players"])) == (6, len(table["policies"]))
+        assert table["players"][:agents] == table["agents"] and table["agents"][3] == "main exploiter 3"
+        assert (score[np.array(table["games"]) == 0] == 0.5).all() and np.sum(table["games"]) > 0
+        mains = score[:3, agents:].mean(1)
+        assert mains.max() == pytest.approx(rows[table["step"]]["league/score"])
+    (shown,) = map(read_payoffs, [RunRecord(directory=league, config={})])
+    assert shown is not None and shown.step == tables[-1]["step"]
+
+
 def test_snapshots_change_nothing_any_more(league: Path) -> None:
     """The first copies of the main agents have the weights that they began with."""
     experiment = experiment_of(*QUICK, *CASES["league"])
@@ -133,6 +150,8 @@ def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
     ]  # fmt: skip
     for one, player in zip(snapshots, entry.players, strict=False):
         assert torch.equal(player.weights[0], torch.from_numpy(one.weights))
+        assert player.step == (one.memory or {"steps": 0})["steps"]
+    assert {player.step for player in entry.players[:3]} == {0} and min(p.step for p in entry.players[3:-2]) >= 512
     with pytest.raises(BadRequest, match=rf"snapshot:99: its latest checkpoint holds {len(snapshots)} snapshots"):
         listed.read([f"{league}@snapshot:99", "rule"])
 

@@ -136,10 +136,14 @@ def test_no_episode_is_longer_than_the_cap_of_its_generation(alone: Callable[[st
     assert len(each) > 3 and reached > 1  # some would have been longer
 
 
+STOPPING = ("ec.train_steps=256", "ec.population=2", "ec.episodes=2", "ec.R=4", "ec.eta=2")
 OTHERS = {
+    "asha": (*STOPPING, "ec.asynchronous=false"),
     "cem": (),
     "cma_es": (),
     "cso": (),
+    "hyperband": STOPPING,
+    "optuna": (*STOPPING[:3], "ec.lifetime=train", "+ec.genes.rl.lr=[1e-4,1e-2]"),
     "map_elites": ("+ec.descriptors={length:[0,500,5]}",),
     "nsga3": ("ec.objectives=[fitness,{length:-1}]",),
     "one_plus_one": ("ec.population=3",),

@@ -60,6 +60,7 @@ def test_lines_tell_score_and_side(tmp_path: Path) -> None:
     assert [line["side"] for line in lines[:4]] == [0, 0, 1, 1]
     assert all(line["objectives"]["points"] == line["results"]["points"] for line in lines)
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())
+    assert result["best"]["selected_by"] == "points in its own games"
     assert result["best"]["fitness"] == max(line["results"]["points"] for line in lines) <= 1
 
 

@@ -32,6 +32,7 @@ SPEC = Spec(
     rewards=("damage", "win"),
     players=2,
     masked=True,
+    who="fight",
 )
 ALL_DIRECTIONS = [True] * len(DIRECTIONS)
 FITNESS_WIN = 0.9  # weight of winning in the fitness; the rest is the lead in remaining health

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.masks import LegalMasks
 from evorl.mdp.restarts import Restarts
+from evorl.util.seed import generator
 from evorl.util.types import StateDict
 
 Seen = Any  # an array where there is one input, else a tuple of them
@@ -38,8 +39,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     environment. Raises `WorldError` when one seed failed three times, and `Mismatch` at once for an observation that is
     not of its declared space.
 
-    An action is repeated ``frame_skip`` times, or until the episode ends. ``new_env_per_episode`` is for environments
-    that carry state from one episode to the next.
+    An action is repeated until the episode ends, or as often as the episode drew it between the two numbers of
+    ``frame_skip``; reward number i of these is discounted by ``skip_gamma``^i. ``new_env_per_episode`` is for
+    environments that carry state from one episode to the next.
     """
 
     def __init__(
@@ -48,13 +50,17 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         make: Callable[..., Any],
         number: int,
         restarts: Restarts,
-        frame_skip: int,
+        frame_skip: tuple[int, int],
         new_env_per_episode: bool,
         masks: bool,
+        skip_gamma: float,
     ) -> None:
         super().__init__(env)
         self._make, self._number, self._restarts = make, number, restarts
         self._frame_skip, self._new_env_per_episode = frame_skip, new_env_per_episode
+        self._skip_gamma = skip_gamma
+        self.skip = frame_skip[0]  # of the present episode
+        self.total = 0.0  # raw rewards of the present episode
         self._remake = False  # before the next reset
         self._not_before = 0.0  # time of that reset: slots that failed together wait together
         self._parts = spaces.observation(self.env.observation_space)
@@ -74,6 +80,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self.cost = 0  # environment steps of the last decision
         self.broken = False
         self.stopped = False
+        self.info: Mapping[str, Any] = {}  # the last one
 
     def step(self, action: Any) -> Outcome:
         if self.stopped:
@@ -91,16 +98,20 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     def advance(self, action: Any) -> Outcome:
         """Take one decision, without catching the environment's errors."""
         action = int(action) if self._integer else action
-        total, repeats, over = 0.0, 0, False
-        while repeats < self._frame_skip and not over:
+        total, weight, repeats, over = 0.0, 1.0, 0, False
+        while repeats < self.skip and not over:
             seen, reward, terminated, truncated, info = self.env.step(copied(action))
-            total += reward if isinstance(reward, float) else float(_REWARD.fit(reward))
+            reward = reward if isinstance(reward, float) else float(_REWARD.fit(reward))
+            total += weight * reward
+            self.total += reward
+            weight *= self._skip_gamma
             repeats += 1
             terminated = terminated if type(terminated) is bool else bool(_TERMINATED.fit(terminated))
             truncated = truncated if type(truncated) is bool else bool(_TRUNCATED.fit(truncated))
             over = terminated or truncated
         self.seen = self._form(seen, whole=over)
         self._see_mask(info, over)
+        self.info = info
         self.length += repeats
         self.cost = repeats
         return self.seen, total, terminated, truncated and not terminated, {}
@@ -132,7 +143,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         assert seed is not None
         if seed != self.seed:
             self.seed, self.failures = seed, 0
-        self.broken, self.stopped, self.length = False, False, 0
+        self.broken, self.stopped, self.length, self.total = False, False, 0, 0.0
+        least, most = self._frame_skip
+        self.skip = least if least == most else int(generator("frame skip", seed).integers(least, most + 1))
         while True:
             if (pause := self._not_before - time.monotonic()) > 0:
                 self._restarts.tell()
@@ -194,6 +207,15 @@ def env_id(env: gymnasium.Env[Any, Any]) -> str:
     return spec.id
 
 
+def _number(info: Mapping[str, Any], name: str, env: str) -> float:
+    """A number of an info, also a boolean. Raises `Mismatch`."""
+    if name not in info:
+        there = ", ".join(sorted(map(str, info))) or "nothing"
+        raise Mismatch(f"{env}: the last info has no {name!r}, which mdp.results asks for; it has {there}")
+    value = info[name]
+    return float(value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value))
+
+
 def _inputs(seen: Seen) -> tuple[Array, ...]:
     return seen if isinstance(seen, tuple) else (seen,)
 
@@ -205,7 +227,7 @@ class EnvPerSlot:
     episodes only.
 
     ``masks``: use the legal actions that the environment reports. The first reset decides whether it does: only then
-    the spec is final.
+    the spec is final. ``names``: numbers in the last info of an episode that are its results.
     """
 
     legal: Array | None = None
@@ -214,15 +236,18 @@ class EnvPerSlot:
         self,
         make: Callable[..., Any],
         slots: int,
-        frame_skip: int = 1,
+        frame_skip: tuple[int, int] = (1, 1),
         new_env_per_episode: bool = False,
         masks: bool = True,
+        names: Sequence[str] = (),
+        skip_gamma: float = 1.0,
     ) -> None:
+        self._names, self._discounts = tuple(names), skip_gamma != 1
         envs = [make() for _ in range(slots)]
         self._name = env_id(envs[0])
         self._restarts = Restarts(self._name, slots)
         self._slots = [
-            SlotEnv(env, make, number, self._restarts, frame_skip, new_env_per_episode, masks)
+            SlotEnv(env, make, number, self._restarts, frame_skip, new_env_per_episode, masks, skip_gamma)
             for number, env in enumerate(envs)
         ]
         self._begun = False
@@ -230,7 +255,6 @@ class EnvPerSlot:
         self._can_render = can_render(self._slots[0])
         self._camera_of: Callable[[], Camera] = partial(Camera, make, new_env_per_episode)
         self._camera: Camera | None = None
-        self._frame_skip = frame_skip
         self.spec, _ = spaces.spec_of(self._slots[0].env.observation_space, self._action_space)
         rows = empty_decisions(self.spec, slots)
         self.inputs, self.terminated, self.truncated = rows.inputs, rows.terminated, rows.truncated
@@ -286,6 +310,15 @@ class EnvPerSlot:
             for slot in self._slots:
                 slot.masked = True
 
+    def results(self, slot: int) -> dict[str, float]:
+        """The named numbers in the last info of a slot, and its raw return if it was discounted within repeats.
+
+        Raises `Mismatch` where a number is missing or none.
+        """
+        env = self._slots[slot]
+        raw = {"return": env.total} if self._discounts else {}
+        return {**raw, **{name: _number(env.info, name, self._name) for name in self._names}}
+
     def stop_slot(self, slot: int) -> None:
         self._slots[slot].stopped = True
 
@@ -294,7 +327,8 @@ class EnvPerSlot:
             return None
         self._camera = self._camera or self._camera_of()
         actions = spaces.encode(self._action_space, self._log.of(slot))
-        return self._camera.follow(self._slots[slot].seed, [each for each in actions for _ in range(self._frame_skip)])
+        env = self._slots[slot]
+        return self._camera.follow(env.seed, [each for each in actions for _ in range(env.skip)])
 
     def state_dict(self) -> StateDict:
         return {

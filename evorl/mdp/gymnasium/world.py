@@ -18,20 +18,31 @@ from functools import partial
 from inspect import signature
 from typing import Any, cast
 
-from evorl.mdp.core import Arena, World, WorldError
+from evorl.mdp.core import Arena, World, WorldError, check_name
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, ClassicControlEngine
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
+from evorl.mdp.gymnasium.wrappers import parsed, transform_only, wrapped
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
-from evorl.util.types import Count
+from evorl.util.types import Count, Fraction
 
 Scalar = bool | int | float | str | None
 
 _CARRY_STATE_OVER = ("gymnasium.envs.box2d.bipedal_walker", "gymnasium.envs.box2d.car_racing")
 """Entry points (their start) of environments that never renew their Box2D world: each episode changes the next one."""
+
+
+def _check_result(name: str) -> None:
+    """Raise `BadRequest` for a name that a result cannot have."""
+    try:
+        check_name(name)
+    except WorldError as error:
+        raise BadRequest(str(error), "results") from None
+    if name in ("return", "length"):
+        raise BadRequest(f"{name} is a result of every episode", "results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +56,20 @@ class Gymnasium(World):
     """Registered id; ``module:id`` imports the module first; ``module:Class`` makes a class that is not registered."""
     kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Keyword arguments of the environment."""
-    frame_skip: Count = 1
-    """How often each action is repeated; the rewards are summed."""
+    frame_skip: int | tuple[int, int] = 1  # not Count: msgspec 0.22 crashes on a union of such
+    """How often each action is repeated, or [least, most] of which each episode draws one; the rewards are summed."""
+    skip_gamma: Fraction = 1.0
+    """Discount of the rewards within a repeat, per environment step; results report the raw return."""
     vector: bool | None = None
     """true: use the id's own vector environment, all slots in one; null: only if the id has no other environment."""
     time_limit: Count | None = None
     """Environment steps after which an episode is truncated; null: the registered limit (a class has none)."""
     action_masks: bool = True
     """Take only the legal actions, if the environment reports them: action_masks(), or info["action_mask"]."""
+    wrappers: tuple[str | dict[str, dict[str, Any]], ...] = ()
+    """Wrappers, the innermost first: Name of gymnasium.wrappers or module:Class; {Name: {key: value}} has keywords."""
+    results: tuple[str, ...] = ()
+    """Names of numbers in an episode's last info that are reported as results: is_success."""
     reward_scale: float = 1.0
     """Factor on the rewards that the learner receives; results report the raw return."""
     reward_clip: tuple[float, float] | None = None
@@ -61,11 +78,22 @@ class Gymnasium(World):
     def __post_init__(self) -> None:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
             raise BadRequest(f"expected [low, high] with low < high, got {list(self.reward_clip)}", "reward_clip")
+        if not 1 <= self._skip[0] <= self._skip[1]:
+            raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {self.frame_skip}", "frame_skip")
+        parsed(self.wrappers)
+        for name in self.results:
+            _check_result(name)
+
+    @property
+    def _skip(self) -> tuple[int, int]:
+        """The least and the most repeats of an action."""
+        return self.frame_skip if isinstance(self.frame_skip, tuple) else (self.frame_skip, self.frame_skip)
 
     @property
     def simulated(self) -> bool:
         """Whether one of evorl's vectorised simulators plays this world."""
-        return self.id in SIMULATORS and not self.kwargs and self.frame_skip == 1 and not self.vector
+        plain = not (self.kwargs or self.vector or self.wrappers or self.results)
+        return plain and self.id in SIMULATORS and self._skip == (1, 1)
 
     @property
     def uses_vector_env(self) -> bool:
@@ -79,8 +107,8 @@ class Gymnasium(World):
         return vector
 
     def imports(self) -> tuple[str, ...]:
-        module = self.id.rpartition(":")[0]
-        return (module.partition(".")[0],) if module else ()
+        modules = [self.id.rpartition(":")[0], *(each.module for each in parsed(self.wrappers) if not each.ours)]
+        return tuple(dict.fromkeys(module.partition(".")[0] for module in modules if module))
 
     def ready(self) -> None:
         if self.simulated:
@@ -88,6 +116,8 @@ class Gymnasium(World):
         from evorl.mdp.gymnasium import spaces
 
         vectored = self.uses_vector_env
+        if vectored and (key := "wrappers" if self.wrappers else "results" if self.results else ""):
+            raise BadRequest(f"{self.id} steps as a vector environment; mdp.vector=false may allow them", key)
         env = self.make_vec(2) if vectored else self.make()
         try:
             spaces.observation(env.single_observation_space if vectored else env.observation_space)
@@ -104,7 +134,7 @@ class Gymnasium(World):
     def _check_saved(self) -> None:
         from evorl.mdp.gymnasium import probes
 
-        if self.frame_skip > 1:
+        if self._skip[1] > 1:
             raise BadRequest(
                 f"{self.id} steps all its rows together, so actions cannot be repeated for some rows only", "frame_skip"
             )
@@ -122,18 +152,21 @@ class Gymnasium(World):
             raise BadRequest("max_episode_steps is a keyword of this environment; give mdp.time_limit instead")
         if environment_spec(self.id).additional_wrappers:
             raise BadRequest(f"{self.id} is registered with additional wrappers, which may count steps differently")
+        if not transform_only(parsed(self.wrappers)):
+            raise BadRequest("some of them may count steps differently", "wrappers")
         return replace(self, time_limit=min(steps, self._limit or steps))
 
     @property
     def _limit(self) -> int | None:
-        """Steps of the environment, of which a decision takes ``frame_skip``."""
+        """Steps of the environment, of which a decision takes as many as an action is repeated."""
         return self.time_limit or cast(int | None, environment_spec(self.id).max_episode_steps)
 
     @property
     def longest_episode(self) -> int | None:
         steps: Any = self.kwargs.get("max_episode_steps", self._limit)
         counted = isinstance(steps, int) and not environment_spec(self.id).additional_wrappers
-        return int(-(-steps // self.frame_skip)) if counted else None
+        counted = counted and transform_only(parsed(self.wrappers))
+        return int(-(-steps // self._skip[0])) if counted else None
 
     @property
     def limited(self) -> bool:
@@ -143,11 +176,11 @@ class Gymnasium(World):
 
     @property
     def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        return {"observation": FEATURES[self.id]} if self.id in FEATURES else {}
+        return {"observation": FEATURES[self.id]} if self.id in FEATURES and not self.wrappers else {}
 
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
-        return (ACTIONS[self.id],) if self.id in ACTIONS else ()
+        return (ACTIONS[self.id],) if self.id in ACTIONS and not self.wrappers else ()
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -160,7 +193,14 @@ class Gymnasium(World):
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.uses_vector_env:
             return self._vector_arena(slots, episodes)
-        return Lockstep(self._engine(slots), slots, episodes, self.reward_scale, self.reward_clip)
+        if self.simulated:
+            engine: Engine = ClassicControlEngine(SIMULATORS[self.id], slots, self.time_limit, self.make)
+            return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
+        from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
+
+        own = self._new_env_per_episode, self.action_masks, self.results, self.skip_gamma
+        each = EnvPerSlot(self.make, slots, self._skip, *own)
+        return Lockstep(each, slots, episodes, self.reward_scale, self.reward_clip, each.results)
 
     def _vector_arena(self, slots: int, episodes: Episodes) -> Arena:
         from evorl.mdp.gymnasium.probes import rows_are_independent
@@ -189,13 +229,6 @@ class Gymnasium(World):
         with closing(self.make()) as env:
             return Camera(self.make, self._new_env_per_episode) if can_render(env) else None
 
-    def _engine(self, slots: int) -> Engine:
-        if self.simulated:
-            return ClassicControlEngine(SIMULATORS[self.id], slots, self.time_limit, self.make)
-        from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
-
-        return EnvPerSlot(self.make, slots, self.frame_skip, self._new_env_per_episode, self.action_masks)
-
     @property
     def _new_env_per_episode(self) -> bool:
         """Whether each episode needs a new environment."""
@@ -209,13 +242,14 @@ class Gymnasium(World):
             return env.observation_space, env.action_space
 
     def make(self, **extra: Any) -> Any:
-        """Make the environment with its registered wrappers, without those that only check correct use."""
+        """Make the environment with its registered wrappers and its own, without those that only check correct use."""
         import gymnasium
 
         spec = environment_spec(self.id)
         kwargs = {"max_episode_steps": self.time_limit, "disable_env_checker": True, **self.kwargs, **extra}
         with self._making(spec):
-            return gymnasium.make(replace(spec, order_enforce=False), **kwargs)
+            env = gymnasium.make(replace(spec, order_enforce=False), **kwargs)
+        return wrapped(env, parsed(self.wrappers))
 
     def make_vec(self, slots: int, **extra: Any) -> Any:
         """Make the id's own vector environment with ``slots`` rows; autoreset is disabled if it can be."""

@@ -52,7 +52,7 @@ class OpenSpiel(BattleWorld):
         tensor = loaded.tensor(self.observe)
         who = (Input("side", (loaded.sides,)),) if loaded.sides > 1 else ()
         inputs = (Input(tensor, (loaded.tensors[tensor],)), *who)
-        return Spec(inputs, Discrete(loaded.choices), players=loaded.sides, masked=True)
+        return Spec(inputs, Discrete(loaded.choices), players=loaded.sides, masked=True, who="side" if who else "")
 
     @property
     def longest_episode(self) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Dict
 
-from evorl.mdp.core import Action, Array, Discrete, Input, Spec
+from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, SideSpec, Spec, heads
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import spaces
 from evorl.util.errors import BadRequest
 
-MASK = "action_mask"
+MASK, WHO = "action_mask", "agent"
 
 
 class Agent(NamedTuple):
@@ -22,11 +24,16 @@ class Agent(NamedTuple):
     name: str
     actions: Any
     """Its action space."""
+    action: Action
+    """The same as evorl has it."""
     readers: tuple[spaces.Read, ...]
     inner: str | None
     """The part of its observation that is observed; None for the whole, or all but the mask."""
-    choices: int
-    """Its number of actions, 0 if they are no single choice."""
+
+    @property
+    def choices(self) -> int:
+        """Its number of actions, 0 if they are no single choice."""
+        return self.action.n if isinstance(self.action, Discrete) else 0
 
 
 class Form(NamedTuple):
@@ -34,6 +41,8 @@ class Form(NamedTuple):
 
     spec: Spec
     agents: tuple[Agent, ...]
+    places: tuple[tuple[int, ...], ...]
+    """Of each side's own inputs, among those of all."""
     who: Array
     """Each side's input that tells which agent it is, float32 [P, P]."""
     choices: Array
@@ -41,13 +50,15 @@ class Form(NamedTuple):
 
     def state(self, side: int, seen: Any) -> tuple[Array, ...]:
         """The inputs of a side, of an observation of its agent; zeros for None. Raises `Mismatch`."""
-        agent, parts = self.agents[side], self.spec.inputs[: len(self.agents[side].readers)]
-        if seen is None:
-            rows = tuple(np.zeros(part.shape, part.dtype) for part in parts)
-        else:
-            whole = seen if agent.inner is None else seen[agent.inner]
-            rows = tuple(_filled(read(whole), part) for read, part in zip(agent.readers, parts, strict=True))
-        return (*rows, self.who[side]) if len(self.agents) > 1 else rows
+        agent, places, several = self.agents[side], self.places[side], len(self.agents) > 1
+        whole = seen if agent.inner is None or seen is None else seen[agent.inner]
+        rows: list[Array] = []
+        for place, part in enumerate(self.spec.inputs[:-1] if several else self.spec.inputs):
+            if seen is None or place not in places:
+                rows.append(np.zeros(part.shape, part.dtype))
+            else:
+                rows.append(_filled(agent.readers[places.index(place)](whole), part))
+        return (*rows, self.who[side]) if several else tuple(rows)
 
     def legal(self, side: int, seen: Any, info: Mapping[str, Any]) -> Array | None:
         """Which actions a side may take, bool [L], by its agent's observation or its info; None without masks."""
@@ -57,11 +68,23 @@ class Form(NamedTuple):
         mask = seen.get(MASK) if isinstance(seen, Mapping) else None
         mask = info.get(MASK) if mask is None else mask
         own: Array = self.choices[side]
-        if mask is None:
+        if mask is None or not agent.choices:
             return own
-        legal = np.zeros_like(own)
+        legal = own.copy()
         legal[: agent.choices] = _fit(mask, agent)
         return legal
+
+    def own_action(self, side: int, action: Array) -> Array:
+        """An action of the side's agent, within its own bounds, of one [K] that has room for those of all."""
+        own = self.agents[side].action
+        if not isinstance(own, Box):
+            return action[: len(heads(own))]
+        low, high = np.array([own.low, own.high])
+        mine = action[: len(low)]
+        bounds = self.spec.action
+        if isinstance(bounds, Box) and (own.low, own.high) != (bounds.low[: len(low)], bounds.high[: len(low)]):
+            return np.asarray(low + (mine + 1) / 2 * (high - low), np.float32)
+        return mine
 
 
 def _filled(value: Array, part: Input) -> Array:
@@ -81,7 +104,7 @@ def _fit(mask: Any, agent: Agent) -> Array:
 
 
 def form_of(id: str, env: Any) -> Form:
-    """Return the form of an environment. Raises `BadRequest` if its agents have no form in common."""
+    """Return the form of an environment. Raises `BadRequest` if their actions are of different kinds."""
     names = getattr(env, "possible_agents", None)
     if not names:
         raise BadRequest(f"{id} does not list its possible_agents, of which each is a side", "id")
@@ -89,44 +112,95 @@ def form_of(id: str, env: Any) -> Form:
         parts = [_agent(str(name), env.observation_space(name), env.action_space(name)) for name in names]
     except spaces.Unsupported as error:
         raise BadRequest(f"{id} cannot be used: evorl does not support {error}", "id") from error
-    inputs = _common_inputs(id, [own for _, own, _ in parts])
-    action = _common_action(id, [space for *_, space in parts])
-    who = (Input("agent", (len(names),)),) if len(names) > 1 else ()
-    spec = Spec(inputs + who, action, players=len(names), masked=isinstance(action, Discrete))
-    agents = tuple(agent for agent, *_ in parts)
-    choices = np.arange(max(agent.choices for agent in agents)) < np.array([[agent.choices] for agent in agents])
-    return Form(spec, agents, np.eye(len(agents), dtype=np.float32), choices)
+    agents = tuple(agent for agent, _ in parts)
+    inputs, places = _common_inputs([agent.name for agent in agents], [own for _, own in parts])
+    action = _common_action(id, [agent.action for agent in agents])
+    who = (Input(WHO, (len(names),)),) if len(names) > 1 else ()
+    differ = any(agent.action != action for agent in agents) and not isinstance(action, Box)
+    each = tuple(
+        SideSpec((*_own_inputs(inputs, own, at), *who), agent.action)
+        for (agent, own), at in zip(parts, places, strict=True)
+    )
+    alike = len({*each}) == 1
+    spec = Spec(
+        inputs + who, action, players=len(names), masked=isinstance(action, Discrete) or differ,
+        who=WHO if who else "", each=() if alike else each,
+    )  # fmt: skip
+    choices = np.array([_choices(action, agent.action) for agent in agents], np.bool_)
+    return Form(spec, agents, tuple(places), np.eye(len(agents), dtype=np.float32), choices)
 
 
-def _agent(name: str, observed: Any, actions: Any) -> tuple[Agent, tuple[Input, ...], Action]:
+def _own_inputs(common: tuple[Input, ...], own: tuple[Input, ...], places: tuple[int, ...]) -> tuple[Input | None, ...]:
+    """What an agent sees of each of the inputs of all."""
+    by_place = dict(zip(places, own, strict=True))
+    return tuple(
+        replace(by_place[place], name=entry.name) if place in by_place else None for place, entry in enumerate(common)
+    )
+
+
+def _choices(action: Action, own: Action) -> list[bool]:
+    """Of the choices of all heads, those that an agent has; of heads that it lacks the first one."""
+    sizes = heads(own)
+    return [
+        choice < (sizes[head] if head < len(sizes) else 1)
+        for head, size in enumerate(heads(action))
+        for choice in range(size)
+    ]
+
+
+def _agent(name: str, observed: Any, actions: Any) -> tuple[Agent, tuple[Input, ...]]:
     inner = None
     if isinstance(observed, Dict) and MASK in observed.spaces:
         rest = {key: space for key, space in observed.spaces.items() if key != MASK}
         inner = next(iter(rest)) if len(rest) == 1 else None
         observed = Dict(rest) if inner is None else rest[inner]
     own = spaces.observation(observed)
-    action = spaces.action(actions)
-    choices = action.n if isinstance(action, Discrete) else 0
-    return Agent(name, actions, tuple(read for _, read in own), inner, choices), tuple(x for x, _ in own), action
+    readers = tuple(read for _, read in own)
+    return Agent(name, actions, spaces.action(actions), readers, inner), tuple(x for x, _ in own)
 
 
-def _common_inputs(id: str, each: list[tuple[Input, ...]]) -> tuple[Input, ...]:
-    """The inputs of all agents; single rows of numbers that differ in length are filled up with zeros."""
+def _common_inputs(
+    agents: Sequence[str], each: list[tuple[Input, ...]]
+) -> tuple[tuple[Input, ...], list[tuple[int, ...]]]:
+    """The inputs of all agents, and the places of each agent's own among them.
+
+    Single rows of numbers that differ in length are one input, which is filled up with zeros. Others stand side by
+    side, those that are the same once.
+    """
     if all(own == each[0] for own in each):
-        return each[0]
+        return each[0], [tuple(range(len(own))) for own in each]
     rows = [own[0].shape for own in each if len(own) == 1 and own[0].dtype == "float32" and len(own[0].shape) == 1]
-    if len(rows) < len(each):
-        raise BadRequest(f"{id}: its agents observe what no network can see alike; give a wrapper that pads", "id")
-    return (Input(each[0][0].name, max(rows)),)
+    if len(rows) == len(each):
+        return (Input(each[0][0].name, max(rows)),), [(0,) for _ in each]
+    common: list[Input] = []
+    places = []
+    for agent, own in zip(agents, each, strict=True):
+        taken = {entry.name for entry in common}
+        named = [x if x in common or x.name not in taken else replace(x, name=f"{x.name} of {agent}") for x in own]
+        common += [x for x in named if x not in common]
+        places.append(tuple(common.index(x) for x in named))
+    return tuple(common), places
 
 
 def _common_action(id: str, each: list[Action]) -> Action:
-    """The actions of all agents; of choices that differ in number the most, of which the others have some masked."""
+    """The actions of all agents: of choices the most in each head, of real vectors the longest.
+
+    These are within -1 and 1 if the agents' bounds differ. Raises `BadRequest` for choices beside real vectors.
+    """
     if all(action == each[0] for action in each):
         return each[0]
-    counts = [action.n for action in each if isinstance(action, Discrete)]
-    if len(counts) < len(each):
+    boxes = [action for action in each if isinstance(action, Box)]
+    if boxes and len(boxes) == len(each):
+        longest = max(boxes, key=lambda box: len(box.low))
+        size = len(longest.low)
+        if all((box.low, box.high) == (longest.low[: len(box.low)], longest.high[: len(box.low)]) for box in boxes):
+            return longest
+        if not np.isfinite([x for box in boxes for x in (*box.low, *box.high)]).all():
+            raise BadRequest(f"{id}: its agents have actions of different bounds, some of which are infinite", "id")
+        return Box((-1.0,) * size, (1.0,) * size)
+    if boxes:
         raise BadRequest(
             f"{id}: its agents have actions of different kinds; give a wrapper that makes them alike", "id"
         )
-    return Discrete(max(counts))
+    counts = tuple(max(column) for column in zip_longest(*map(heads, each), fillvalue=0))
+    return Discrete(counts[0]) if len(counts) == 1 else MultiDiscrete(counts)

@@ -56,13 +56,15 @@ class EnvGame(ABC):
 
     def move(self, actions: Mapping[int, Array]) -> None:
         self._broken = True  # until the step has come back
-        spaces_of = self.form.agents
-        self._step({side: spaces.encode(spaces_of[side].actions, action[None])[0] for side, action in actions.items()})
+        self._step({side: self._encoded(side, action) for side, action in actions.items()})
         self.moves += 1
         self._broken = False
         self._log.append(actions)
         if self._drawn is not None:
             self._drawn.move(actions)
+
+    def _encoded(self, side: int, action: Array) -> Any:
+        return spaces.encode(self.form.agents[side].actions, self.form.own_action(side, action)[None])[0]
 
     def render(self) -> Array | None:
         """Draw the game: uint8 [H, W, 3]. The first call makes an environment that draws, and repeats the episode."""

@@ -60,8 +60,11 @@ class Soccer(Rules, World):
     @property
     def sides(self) -> int:
         """The captains or players that the learner decides for."""
-        team = 1 if self.control == "team" else self.team_size
-        return 2 * team if self.opponent == "self" else team
+        return 2 * self.team_sides if self.opponent == "self" else self.team_sides
+
+    @property
+    def team_sides(self) -> int:
+        return 1 if self.control == "team" else self.team_size
 
     @property
     def seconds_per_step(self) -> float:
@@ -85,8 +88,6 @@ class Soccer(Rules, World):
         return replace(self, opponent="middle") if self.opponent == "self" else self
 
     def all_sides(self) -> Soccer:
-        if self.control == "player" and self.team_size > 1:
-            raise BadRequest("opponents decide for whole teams: take control=team", "mdp.control")
         return replace(self, opponent="self", side="random")
 
     def one_side(self, side: int) -> Soccer:

@@ -4,8 +4,9 @@ An item is a transition, a sequence or a rollout. A sequence is named by its fir
 numbered in the order of arrival. A memory has ``rows``, and item n lies in row n % rows, so a row names the item in it
 as its number does.
 
-To write a sampler: subclass `Sampler`, give it a dataclass of keys, add it to `evorl.replay.samplers.registry`, and
-call `check_transitions` or `check_rollouts` of `evorl.replay.samplers.conformance` in its test.
+To write a sampler: subclass `Sampler`, give it a dataclass of keys, add it to `evorl.replay.samplers.registry` or to
+the entry points of a plugin, and call `check_transitions` or `check_rollouts` of `evorl.replay.samplers.conformance` in
+its test.
 
 Letters in shapes: N items, T decisions of an item (1 of a transition), F numbers of a feature vector.
 """
@@ -55,6 +56,11 @@ class Memory(ABC):
         return seeds.generator(key, step)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoKeys:
+    """The options of a sampler without any."""
+
+
 class Sampler(ABC):
     """A rule with its state. Most have none, and overwrite `draw` alone."""
 
@@ -64,6 +70,8 @@ class Sampler(ABC):
     """Whether it reads `Memory.features` or `Memory.acted`."""
     weighs: ClassVar[bool] = False
     """Whether it has weights and learns from errors."""
+    options: ClassVar[type] = NoKeys
+    """The dataclass of its options, if it is a plugin's. Of rollouts a `RolloutKeys`, by default `BufferKeys`."""
     append_only = True
     """Whether an item stays in its row until the oldest ones leave."""
 

@@ -2,6 +2,8 @@
 
 ``rl.sampling`` is the name of a sampler, or the share of each in a minibatch by name. The options of a sampler are the
 keys of ``rl.replay.NAME``; a learner can use the samplers that its options have a field for, and `Uniform`.
+
+An entry point of a plugin in the group ``evorl.samplers`` names a sampler, too. Its options are ``rl.replay.own.NAME``.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ from typing import Any
 
 from evorl.replay.samplers.attentive import Attentive, AttentiveRollouts
 from evorl.replay.samplers.circular import Circular, CircularKeys
-from evorl.replay.samplers.core import BufferKeys, Sampler
+from evorl.replay.samplers.core import BufferKeys, RolloutKeys, Sampler
 from evorl.replay.samplers.elite import Elite
 from evorl.replay.samplers.nearest import NearestRollouts, NearestTransitions
 from evorl.replay.samplers.prioritized import Prioritized, PrioritizedKeys, PrioritizedRollouts, PrioritizedSequences
 from evorl.replay.samplers.queue import Queue, QueueKeys
 from evorl.replay.samplers.uniform import Uniform
+from evorl.util import plugins
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.typed import typed
 from evorl.util.types import Fraction
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
@@ -29,6 +33,8 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
 Sampling = str | dict[str, Fraction]
 """The value of ``rl.sampling``."""
 TOLERANCE = 1e-6
+GROUP = "evorl.samplers"
+"""The group of entry points by which plugins name samplers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,8 @@ class TransitionSamplers:
     """Options of samplers of transitions, for learners without weights of transitions."""
 
     attentive: NearestTransitions = field(default_factory=NearestTransitions)
+    own: dict[str, Any] = field(default_factory=dict)
+    """Options of samplers of plugins: +rl.replay.own.NAME.KEY=VALUE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +70,50 @@ class RolloutSamplers:
     elite: NearestRollouts = field(default_factory=NearestRollouts)
     attentive: AttentiveRollouts = field(default_factory=AttentiveRollouts)
     prioritized: PrioritizedRollouts = field(default_factory=PrioritizedRollouts)
+    own: dict[str, Any] = field(default_factory=dict)
+    """Options of samplers of plugins: +rl.replay.own.NAME.KEY=VALUE."""
 
 
 def in_shares(**shares: float) -> dict[str, float]:
     """A value of ``rl.sampling`` that lists all samplers of rollouts, so that each share can be changed by itself."""
-    return {option.name: shares.get(option.name, 0.0) for option in fields(RolloutSamplers)}
+    return {option.name: shares.get(option.name, 0.0) for option in fields(RolloutSamplers) if option.name in SAMPLERS}
+
+
+def kind_of(name: str) -> type[Sampler]:
+    """The class of a sampler, which is imported if it is a plugin's. Raises `BadRequest` if that is none."""
+    if name in SAMPLERS:
+        return SAMPLERS[name]
+    entry = plugins.entries(GROUP)[name]
+    by = f"plugin {root_of(name)}: "
+    try:
+        kind = entry.load()
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", "sampling") from None
+    if not (isinstance(kind, type) and issubclass(kind, Sampler)):
+        raise BadRequest(f"{by}{entry.value} is no Sampler", "sampling")
+    return kind
+
+
+def root_of(name: str) -> str:
+    """The root module of a sampler's class."""
+    return "evorl" if name in SAMPLERS else plugins.entries(GROUP)[name].module.partition(".")[0]
+
+
+def options_of(name: str, options: Any) -> Any:
+    """The options of a sampler, among those of a learner. Raises `BadRequest` for wrong ones of a plugin's."""
+    if name in SAMPLERS:
+        return getattr(options, name, None)
+    kind = kind_of(name).options
+    if isinstance(options, RolloutSamplers) and not issubclass(kind, RolloutKeys):
+        kind = BufferKeys
+    try:
+        return typed(options.own.get(name, {}), kind)
+    except BadRequest as error:
+        raise error.under(f"replay.own.{name}") from None
 
 
 def names(options: Any) -> list[str]:
-    """The samplers that a learner can use; ``options``: one of the dataclasses above."""
+    """The samplers of evorl that a learner can use; ``options``: one of the dataclasses above."""
     known = {Uniform.name, *(option.name for option in fields(options))}
     return [name for name in SAMPLERS if name in known]
 
@@ -80,13 +123,17 @@ def shares(sampling: Sampling, options: Any) -> dict[str, float]:
 
     ``options``: one of the dataclasses above.
     """
-    there = names(options)
+    there = [*names(options), *sorted(plugins.entries(GROUP).keys() - SAMPLERS.keys())]
     asked = {sampling: 1.0} if isinstance(sampling, str) else sampling
     for name in asked:
         if name not in there:
             here = f"; the samplers of this learner are {', '.join(there)}"
             raise BadRequest(f"no sampler {name!r}{nearest(name, there) or here}", "sampling")
     used = {name: asked[name] for name in there if asked.get(name)}
+    for name in used.keys() - SAMPLERS.keys():
+        if kind_of(name).weighs and not isinstance(options, WeightedSamplers | RolloutSamplers):
+            raise BadRequest(f"{name} weights transitions, which this learner does not", "sampling")
+        options_of(name, options)
     total = sum(used.values())
     if round(abs(total - 1), 9) > TOLERANCE:
         terms = " + ".join(f"{name} {share:g}" for name, share in used.items()) or "no sampler has one"

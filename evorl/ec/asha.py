@@ -1,0 +1,93 @@
+"""Asynchronous successive halving (Li et al. 2020, "A system for massively parallel hyperparameter tuning",
+arXiv 1810.05934, algorithm 2).
+
+Rung k holds the configurations that had r eta^(s+k) units of resource. A free worker promotes a configuration that is
+among the best 1/eta of its rung and was not promoted before, from the highest rung that has one. If no rung has one, it
+draws a new configuration. So nobody waits for a rung to fill. With ``asynchronous=false`` it decides for
+``population`` workers at a time, on the same results.
+
+A failed configuration counts in its rung, with an infinite loss. Of equal configurations the older one is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.ec.core import Evaluation, Individual, Metrics
+from evorl.ec.early_stopping import EarlyStopping, Promoting, part, top
+from evorl.ec.space import Space
+from evorl.ec.vectors import fitness
+from evorl.util.errors import BadRequest
+from evorl.util.types import Natural, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ASHA(EarlyStopping):
+    """The paper's eta and s; R is 64 units."""
+
+    asynchronous: bool = True
+    s: Natural = 0
+    """Minimum early-stopping rate: a configuration first gets r eta^s units."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.s > self.rungs:
+            raise BadRequest(f"r eta^s is more than R={self.R} units; s is {self.rungs} at most", "s")
+
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
+
+
+class Strategy(Promoting):
+    """Its population is who may be promoted: everyone who did not fail and was not promoted yet."""
+
+    hyper: ASHA
+
+    def __init__(self, hyper: ASHA, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.parts = [f"{hyper.r * hyper.eta ** (hyper.s + k)}/{hyper.R}" for k in range(hyper.rungs - hyper.s + 1)]
+        self.rungs: list[dict[int, float]] = [{} for _ in self.parts]  # the fitness of all that reached it, by id
+
+    @property
+    def brood(self) -> int:
+        return 1 if self.hyper.asynchronous else self.hyper.population
+
+    @property
+    def batch(self) -> int:
+        return 1
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        return [self.get_job(generator) for _ in range(self.brood)]
+
+    def get_job(self, generator: np.random.Generator) -> Individual:
+        """Algorithm 2, function get_job."""
+        for k in reversed(range(len(self.rungs) - 1)):
+            if promotable := self.promotable(k):
+                self.population = [other for other in self.population if other is not promotable[0]]
+                return self.promoted(promotable[0], self.parts[k + 1])
+        return self.drawn(generator, self.parts[0])
+
+    def promotable(self, k: int) -> Sequence[Evaluation]:
+        """Those among the best |rung k| / eta of rung k that were not promoted, the best first."""
+        rung = self.rungs[k]
+        candidates = sorted(rung, key=lambda i: (-rung[i], i))[: len(rung) // self.hyper.eta]
+        waiting = {evaluation.individual.id: evaluation for evaluation in self.population}
+        return [waiting[i] for i in candidates if i in waiting]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        for evaluation, f in zip(evaluations, fitness(evaluations).tolist(), strict=True):
+            self.rungs[self.parts.index(part(evaluation.individual))][evaluation.individual.id] = f
+        self.population = [*self.population, *top(evaluations, len(evaluations))]
+        return {}
+
+    def state_dict(self) -> StateDict:
+        rungs = {str(k): {"ids": [*rung], "fitness": np.array([*rung.values()])} for k, rung in enumerate(self.rungs)}
+        return {**super().state_dict(), "rungs": rungs}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        rungs = [state["rungs"][str(k)] for k in range(len(self.parts))]
+        self.rungs = [dict(zip(rung["ids"], np.asarray(rung["fitness"]).tolist(), strict=True)) for rung in rungs]

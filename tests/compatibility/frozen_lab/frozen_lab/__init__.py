@@ -1,0 +1,1 @@
+"""FrozenLab: a plugin of evorl."""

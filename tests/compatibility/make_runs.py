@@ -1,0 +1,96 @@
+"""Keep small runs of this release for later ones: ``python tests/compatibility/make_runs.py`` in its checkout.
+
+It writes ``VERSION/NAME/``, what is needed of a run's directory, and ``VERSION/NAME.json``, what its policy does. What
+is there already is never written again: it is what later releases promise to read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import torch  # noqa: E402
+from plugin_packages import add_metadata, on_path  # noqa: E402
+
+import evorl  # noqa: E402
+from evorl.api.policy import Policy  # noqa: E402
+from evorl.nets.distributions import draw_noise  # noqa: E402
+from evorl.record.provenance import kernels  # noqa: E402
+from evorl.run import main as run  # noqa: E402
+from evorl.util import seed as seeds  # noqa: E402
+
+FROZEN = HERE / "frozen_lab"
+SMALL = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2", "checkpoint.keep=1", "seed=5")
+LEARNER = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "budget.steps=512", "checkpoint.every=0")
+RUNS = {
+    "ppo": ("mdp=cartpole", "rl=ppo", "rl.minibatch=64", "rl.normalize_inputs=true", *LEARNER),
+    "population": (
+        *("mdp=cartpole", "rl=ppo", "ec=pbt", "ec.population=3", "ec.episodes=1", "ec.train_steps=128"),
+        *("eval.candidates=2", "rl.minibatch=64", "+ec.genes.rl.gamma=[0.9,0.99]", *LEARNER),
+    ),
+    "plugin": ("mdp=frozen_lab", "rl=frozen_lab", "rl.minibatch=64", *LEARNER),
+}
+KEPT = ("metrics.jsonl", "population.jsonl", "result.json", "checkpoints")
+
+
+def installed(place: Path) -> Path:
+    """Copy the frozen plugin to a place, with the metadata of an installed distribution; return what is to be on the
+    path."""
+    return add_metadata(Path(shutil.copytree(FROZEN, place / "frozen")))
+
+
+def decisions(policy: Policy) -> dict[str, Any]:
+    """What a policy does on eight observations: deterministic actions, drawn actions, log-probabilities, values."""
+    shape = policy.spec.inputs[0].shape
+    seen = seeds.generator("compatibility").uniform(-0.2, 0.2, (8, *shape)).astype(np.float32)
+    noise = torch.from_numpy(draw_noise(policy.spec.action, seeds.generator("compatibility", 1), (8,)))
+    drawn = policy.learner.act((torch.from_numpy(seen),), None, noise, None, None)
+    return {
+        "observations": seen.tolist(), "actions": policy.act(seen), "drawn": drawn.played[:, 0].tolist(),
+        "log_prob": drawn.log_prob.tolist(), "value": drawn.value[:, 0].tolist(), "kernels": kernels(),
+    }  # fmt: skip
+
+
+def keep(directory: Path, place: Path) -> None:
+    """Copy what is needed of a run's directory: nothing of the machine that made it."""
+    place.mkdir(parents=True)
+    for name in KEPT:
+        if (directory / name).is_dir():
+            shutil.copytree(directory / name, place / name, symlinks=True)
+        elif (directory / name).exists():
+            shutil.copy(directory / name, place / name)
+    (place / ".hydra").mkdir()
+    shutil.copy(directory / ".hydra" / "config.yaml", place / ".hydra")
+    chosen = yaml.safe_load((directory / ".hydra" / "hydra.yaml").read_text())["hydra"]["runtime"]["choices"]
+    (place / ".hydra" / "hydra.yaml").write_text(yaml.safe_dump({"hydra": {"runtime": {"choices": chosen}}}))
+    made = json.loads((directory / "provenance.json").read_text())
+    known = {key: made[key] for key in ("seed", "versions", "plugins") if key in made}
+    (place / "provenance.json").write_text(json.dumps(known, indent=1) + "\n")
+
+
+def make() -> None:
+    """Make the runs that this release lacks."""
+    release = HERE / evorl.__version__
+    with tempfile.TemporaryDirectory() as folder, on_path(installed(Path(folder))):
+        for name, words in RUNS.items():
+            if (release / name).exists():
+                continue
+            directory = Path(folder) / name
+            assert run([*words, *SMALL, f"hydra.run.dir={directory}"]) == 0
+            keep(directory, release / name)
+            told = decisions(evorl.load(release / name).policy)
+            (release / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    make()

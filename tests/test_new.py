@@ -1,0 +1,109 @@
+"""What ``evorl.new`` makes: small, formatted, passes its own tests; and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plugin_packages import on_path, write
+
+from evorl import new
+from evorl.cli.plugin_check import Nonconformity, check_files
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def code(text: str) -> int:
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("what", [*new.KINDS, "package"])
+def test_it_makes_a_package(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert new.main([what, "my_lab"]) == 0
+    kinds = [*new.KINDS] if what == "package" else [what]
+    made = {str(path.relative_to("my_lab")) for path in Path("my_lab").rglob("*") if path.is_file()}
+    assert made == {*new.files("my_lab", kinds)}
+    text = "\n".join(path.read_text() for path in Path("my_lab").rglob("*.*") if path.is_file())
+    assert not {"NAME", "CLASS", "PACKAGE"} & {*text.replace(":", " ").replace(".", " ").split()}
+    out = capsys.readouterr().out
+    assert out.startswith("my_lab: a plugin of evorl with a") and " -m pip install -e my_lab\n" in out
+    ruff, settings = Path(sys.executable).parent / "ruff", ("--config", ROOT / "pyproject.toml", ".")
+    for words in (("check",), ("format", "--diff")):
+        done = subprocess.run([ruff, *words, *settings], cwd="my_lab", capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_it_is_short() -> None:
+    made = new.files("my_lab", [*new.KINDS])
+    for kind, lines in {"algorithm": 100, "evolver": 60, "world": 60, "sampler": 40}.items():
+        assert code(made[f"my_lab/{kind}.py"]) <= lines
+
+
+def test_names_become_names_of_classes() -> None:
+    assert new.class_name("my_pg") == "MyPg" and new.class_name("a2_c") == "A2C" and new.class_name("walk") == "Walk"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "expected algorithm|evolver|world|sampler|package NAME, such as: "),
+        (["algorithm"], "expected algorithm|evolver|world|sampler|package NAME, such as: "),
+        (
+            ["algoritm", "my_pg"],
+            "makes one of algorithm, evolver, world, sampler, package, not 'algoritm'; did you mean a",
+        ),
+        (["algorithm", "My-pg"], "'My-pg' is no name of a Python package: small letters, digits and _, such as my_pg"),
+        (["algorithm", "../x"], "'../x' is no name of a Python package"),
+        (["algorithm", "class"], "'class' is no name of a Python package"),
+        (["algorithm", "there"], "there exists already, and is left as it is; choose another name"),
+        (["algorithm", "link"], "link exists already"),
+        (["algorithm", "ppo"], "ppo is the name of the choice rl=ppo; choose another, such as my_ppo"),
+        (["world", "pbt"], "pbt is the name of the choice ec=pbt"),
+        (["sampler", "elite"], "elite is the name of evorl's rl.sampling=elite"),
+        (["world", "json"], "json is the name of a module that this Python has"),
+        (["world", "evorl"], "evorl is the name of a module"),
+        (["world", "tests"], "tests is the name of the folder of tests"),
+    ],
+)
+def test_it_refuses(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("there").mkdir()
+    Path("link").symlink_to("nowhere")
+    before = sorted(Path().rglob("*"))
+    assert new.main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"evorl: {line}") and err.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_its_tests_pass(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0 and "10 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "line"),
+    [
+        ("conf/ec/sga.yaml", "_target_: evorl.ec.sga.SGA\n", "conf/ec/sga.yaml has the name of a choice of evorl"),
+        ("conf/er/mine.yaml", "a: 1\n", "conf/er/mine.yaml belongs to no group"),
+        ("conf/rl/mine.yaml", "a: 1\n", "conf/rl/mine.yaml cannot be chosen: rl: names no _target_"),
+        ("conf/rl/mine.yaml", "_target_: evorl.rl.ppo.PPO\nlr: x\n", "conf/rl/mine.yaml cannot be chosen: rl.lr: "),
+        ("metrics.yaml", "a/b c: [x, y]\n", "'my_lab/a/b c' is not a registered metric"),
+    ],
+)
+def test_files_that_break_a_rule(tmp_path: Path, path: str, text: str, line: str) -> None:
+    folder = write(tmp_path) / "my_lab"
+    (folder / path).parent.mkdir(exist_ok=True)
+    (folder / path).write_text(text)
+    with on_path(folder.parent), pytest.raises(Nonconformity) as told:
+        check_files(folder)
+    assert str(told.value).startswith(line)
