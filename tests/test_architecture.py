@@ -248,6 +248,7 @@ TOUCHING = {
     "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
+    "evorl/jobs/foreign_policies.py": ({"read_bytes"}, "a policy of another library"),
     "evorl/new.py": ({"mkdir", "read_text", "write_text"}, "a new package, of templates"),
     "evorl/record/metrics.py": ({"read_bytes"}, "what a plugin declares"),
     "evorl/report.py": ({"mkdir", "read_bytes", "unlink"}, "the report's own directory"),
