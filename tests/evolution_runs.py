@@ -36,6 +36,14 @@ CASES = {
         "budget.steps=6000",
     ),
     "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
+    "balance": (
+        *(*PONG, "ec=nsga2", "ec.lifetime=balance", "ec.train_steps=128", "+ec.genes.mdp.bat_speed=[2,6]"),
+        *("ec.objectives=[evenness,{change:-1}]", "budget.steps=4000"),
+    ),
+    "reward": (
+        *("mdp=cartpole", "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", "ec.reward.kind=potential"),
+        *("ec.reward.hidden=2", LR, "budget.steps=4000"),
+    ),
     "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
     "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
 }

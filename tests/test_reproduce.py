@@ -56,7 +56,10 @@ def test_the_page_of_all_tables_is_current() -> None:
 def test_the_page_of_a_table_says_what_its_numbers_say(name: str) -> None:
     out, short = papers.results(name), name.rpartition("/")[2]
     told = pages.read(out, short)
-    assert told is not None and {*told} == {*Content.__annotations__}
+    if told is None:  # not run so far
+        assert not (out / f"{short}.md").exists()
+        return
+    assert {*told} == {*Content.__annotations__}
     assert (out / f"{short}.md").read_text() == pages.markdown(told)
     assert told["machine"]["command"] == overview.command(name, told["profile"])
     assert all(len(row) == len(told["header"]) for row in told["rows"])

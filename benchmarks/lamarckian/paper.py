@@ -8,7 +8,7 @@ PAPER = Paper(
     title="Lamarckian",
     source="Bai et al. 2022, Lamarckian (arXiv 2209.10055, IEEE Transactions on Games 2024). Of the paper we know the "
     "claims of its abstract and the programs of its code, and no table.",
-    tables=("pbt", "asynchronous", "sampling", "nsga2"),
+    tables=("pbt", "asynchronous", "sampling", "nsga2", "reward"),
     unmeasured=(
         Unmeasured(
             "Sampling efficiency and training speed of PPO on Google football",
@@ -20,7 +20,7 @@ PAPER = Paper(
             "Game balancing",
             "evolved players test the balance of a commercial game",
             "Bai et al. 2022, abstract",
-            "the game is not public",
+            "the game is not public; balance/duel is a game of ours",
         ),
     ),
 )

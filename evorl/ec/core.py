@@ -11,15 +11,19 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.ec.reward import EvolvedReward
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, StateDict
+
+if TYPE_CHECKING:
+    from evorl.ec.seeding import Seeded
 
 Metrics = dict[str, float]
 Objectives = NDArray[np.float64]
@@ -81,50 +85,6 @@ class Evolver(Protocol):
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """The state of such a search, moved from its space into the space of this one. Individuals that are no longer
         `due` in the moved state are not evaluated."""
-        ...
-
-
-class Seeded(Protocol):
-    """The state of a search that a process can follow by seeds, without weights.
-
-    Each individual is a pure function of the parameters and its index in a generation. The next parameters are a pure
-    function of the parameters and the generation's fitnesses. Processes with the same start and the same fitnesses
-    have the same bits; `hash` checks this in a few bytes.
-    """
-
-    generation: int
-    """Generations that the parameters have learned from."""
-
-    def individual_at(self, generation: int, index: int) -> Individual:
-        """The individual at an index. Raises ValueError where the parameters belong to another generation."""
-        ...
-
-    def update(self, fitness: Objectives) -> Metrics:
-        """Learn from the fitnesses [N] of this whole generation, in order of index; NaN means failed."""
-        ...
-
-    def hash(self) -> str:
-        """A hash of the parameters and their generation."""
-        ...
-
-    def state_dict(self) -> StateDict:
-        """The state for a process that joins; the only message whose size grows with the number of parameters."""
-        ...
-
-    def load_state_dict(self, state: StateDict) -> None: ...
-
-
-@runtime_checkable
-class Seeding(Protocol):
-    """A synchronous evolver with `Seeded` individuals: id i is index i mod N of generation i div N."""
-
-    centre: Seeded
-    whole: bool
-    """Whether proposals carry their weights."""
-
-    @property
-    def arrived(self) -> Sequence[Evaluation]:
-        """The evaluations of the current generation that have arrived."""
         ...
 
 
@@ -193,16 +153,24 @@ class IndependentEvolution(Evolution):
     """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
     start: Literal["network", "zeros"] = "network"
     """The initial weights of individuals: those of a new learner, or zeros."""
-    lifetime: Literal["play", "train"] = "play"
-    """What an evaluation does: play episodes with weights that evolve, or train a learner first."""
+    lifetime: Literal["play", "train", "balance"] = "play"
+    """What an evaluation does: play episodes with weights that evolve; train a learner first; or train it on both sides
+    of a game, which is then judged."""
     train_steps: Count = 1_000_000
-    """Environment steps of learning in each lifetime=train."""
+    """Environment steps of learning in each lifetime=train or balance."""
     asynchronous: bool = False
     """Do not wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
     inherit_optimizer: bool = False
     """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
     genes: dict[str, Any] = field(default_factory=dict)
     """Ranges of config keys, as a tree like the config; a leaf is [low, high], {low, high, log} or {choices}."""
+    reward: EvolvedReward = field(default_factory=EvolvedReward)
+    """A reward that evolves, beside the world's, with lifetime=train."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether an evaluation trains a learner."""
+        return self.lifetime != "play"
 
     @property
     def caps(self) -> bool:

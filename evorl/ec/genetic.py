@@ -45,7 +45,7 @@ class Genetic(IndependentEvolution):
     @property
     def noise(self) -> float:
         """Standard deviation of the mutation of weights."""
-        return (0.0 if self.lifetime == "train" else 0.02) if self.weight_std is None else self.weight_std
+        return (0.0 if self.trains else 0.02) if self.weight_std is None else self.weight_std
 
 
 class Breeder(Generational):

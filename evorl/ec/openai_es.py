@@ -95,7 +95,7 @@ def perturbation(seed: int, generation: int, draw: int, dimensions: int) -> Nois
 class Centre:
     """theta [G + D] and its optimiser at the start of a generation; a few multiples of D in memory.
 
-    It is `evorl.ec.core.Seeded`; its individuals have the indices of a synchronous `Strategy`.
+    It is `evorl.ec.seeding.Seeded`; its individuals have the indices of a synchronous `Strategy`.
     """
 
     def __init__(self, hyper: OpenAIES, space: Space, seed: int) -> None:

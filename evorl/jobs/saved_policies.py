@@ -109,8 +109,9 @@ def _individual(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import Seeding, unpack_evaluations
+    from evorl.ec.core import unpack_evaluations
     from evorl.ec.opposing import Ranking
+    from evorl.ec.seeding import Seeding
     from evorl.population.dispatch import with_weights
 
     evolver, how = _evolver(experiment, evolution, run)

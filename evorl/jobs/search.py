@@ -45,7 +45,7 @@ TOLD = "population.jsonl"
 """The file in the directory of the sweep with all evaluations that the evolver was told."""
 NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
 """Keys that select a repetition or a starting point; these must not evolve."""
-OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "cap")
+OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "reward", "cap")
 """Keys of an evolution that have no meaning where whole jobs are evaluated."""
 EVALUATED = ("episodes", *(
     name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name
@@ -235,6 +235,8 @@ def _check(evolution: IndependentEvolution) -> None:
             raise BadRequest(
                 "is of a population within one run; here whole jobs are evaluated", f"{KEY}.evolver.{name}"
             )
+    if evolution.lifetime == "balance":
+        raise BadRequest("games are balanced within one run, and jobs are whole runs", f"{KEY}.evolver.lifetime")
     if len(evolution.objectives) > 1 and not evolution.several:
         raise BadRequest("this evolver takes one; nsga2, nsga3 and random take several", f"{KEY}.evolver.objectives")
 

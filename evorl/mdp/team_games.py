@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,8 @@ from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
 Side = Literal["random", "left", "right"]
+TEAMS = np.array([-1.0, 1.0], np.float32).reshape(1, 2, 1, 1)
+"""What shows a side its team, if it sees it."""
 
 
 class TeamGames(EpisodeEndHook):
@@ -28,9 +31,14 @@ class TeamGames(EpisodeEndHook):
     """
 
     def __init__(
-        self, spec: Spec, slots: int, sides: int, both: bool, episodes: Episodes, teams: Callable[[Array], Array]
-    ) -> None:
-        """``both``: the learner plays both teams, else team ``teams(keys)`` [G] in the episodes with these keys."""
+        self, spec: Spec, slots: int, sides: int, both: bool, episodes: Episodes, teams: Callable[[Array], Array],
+        see_side: bool = False,
+    ) -> None:  # fmt: skip
+        """``both``: the learner plays both teams, else team ``teams(keys)`` [G] in the episodes with these keys.
+
+        ``see_side``: an observation ends with the team, see `with_side`.
+        """
+        self.see_side = see_side
         self.spec, self.slots, self.sides, self.both = spec, slots, sides, both
         self.count = slots // sides
         self._episodes, self._teams = episodes, teams
@@ -126,6 +134,8 @@ class TeamGames(EpisodeEndHook):
     def _shown(self) -> Array:
         """What the slots observe, [B, F]."""
         seen = self._seen()
+        if self.see_side:
+            seen = np.concatenate([seen, np.broadcast_to(TEAMS, (*seen.shape[:3], 1))], -1)
         return (seen if self.both else seen[np.arange(self.count), self.team]).reshape(self.slots, -1)
 
     def state_dict(self) -> StateDict:
@@ -143,6 +153,12 @@ class TeamGames(EpisodeEndHook):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def with_side(spec: Spec) -> Spec:
+    """The interface of a side that also sees its team: a last number, -1 for team 0 and 1 for team 1."""
+    (seen,) = spec.inputs
+    return replace(spec, inputs=(replace(seen, shape=(seen.shape[0] + 1,)),))
 
 
 def learner_teams(keys: Array, side: Side, both: bool, draw: int) -> Array:

@@ -1,8 +1,8 @@
 """Sends individuals to the workers that evaluate them: with their weights, or as seeds alone.
 
 As seeds: a message holds an individual's index in its generation, and the reply holds its evaluation. Every worker
-keeps the search's parameters (`evorl.ec.core.Seeded`), updates them from the same fitnesses, and sends a hash of them
-with each reply. The parameters themselves are sent once to a worker that replaces a lost one
+keeps the parameters of the search (`evorl.ec.seeding.Seeded`), updates them from the same fitnesses, and sends a hash
+of them with each reply. The parameters themselves are sent once to a worker that replaces a lost one
 (`Group.set_recovery_state`), and to all workers when a run is resumed. So the bytes of a generation do not grow with
 the number of parameters.
 """
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.cluster.core import Future, Group
-from evorl.ec.core import Evaluation, Individual, Seeded, Seeding, pack
+from evorl.ec.core import Evaluation, Individual, pack
+from evorl.ec.seeding import Seeded, Seeding
 from evorl.population.evaluation_plan import Evaluator
 from evorl.population.results import TaskResult
 from evorl.util.types import StateDict

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from evorl.ec.core import Evolution, IndependentEvolution
-from evorl.mdp.core import World
+from evorl.mdp.core import Array, World
 from evorl.rl.core import Acting, Episode
 from evorl.rl.evaluation import (
     EvaluationNoise,
@@ -28,14 +30,22 @@ def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]
 
 
 def play_keyed_episodes(
-    world: World, learner: Acting, keys: seeds.Episodes, episodes: int, max_steps: int
+    world: World,
+    learner: Acting,
+    keys: seeds.Episodes,
+    episodes: int,
+    max_steps: int,
+    *,
+    deterministic: bool = True,
+    count: Callable[[Array, Array], None] | None = None,
 ) -> list[Episode]:
-    """Play the episodes with these keys, in whole games, with the deterministic policy. Raises `NotFinite`."""
+    """Play the episodes with these keys, in whole games. ``count`` sees slots and actions. Raises `NotFinite`."""
     width = in_whole_games(world, min(episodes, SLOTS))
     arena = limited_arena(world, width, keys, max_steps)
     try:
-        noise = EvaluationNoise(arena, 0, deterministic=True)
-        return episodes_in_order(play_slots(arena, learner, noise, episodes_per_slot(episodes, width)), episodes)
+        noise = EvaluationNoise(arena, 0, deterministic)
+        done = play_slots(arena, learner, noise, episodes_per_slot(episodes, width), count=count)
+        return episodes_in_order(done, episodes)
     finally:
         arena.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evorl.ec.core import IndependentEvolution
 from evorl.mdp.problem import Problem
+from evorl.population.balance_evaluator import balance_plan
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.function_evaluator import function_plan
 from evorl.population.play_evaluator import play_plan
@@ -11,27 +12,36 @@ from evorl.population.train_evaluator import train_plan
 from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 
+PLANS = {"play": play_plan, "train": train_plan, "balance": balance_plan}
+
 
 def evaluation_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     """Plan the evaluations of an experiment. Raises `BadRequest` if it cannot be evolved."""
     _check(experiment, evolution)
     if isinstance(experiment.mdp, Problem):
         return function_plan(experiment.mdp, evolution)
-    return (train_plan if evolution.lifetime == "train" else play_plan)(experiment, evolution)
+    return PLANS[evolution.lifetime](experiment, evolution)
 
 
 def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
-    if evolution.start == "zeros" and evolution.lifetime == "train":
+    if evolution.start == "zeros" and evolution.trains:
         raise BadRequest("needs lifetime=play; a learner begins with a network's weights", "ec.start")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
-    if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
+    if experiment.rl.compile and (not evolution.trains or problem is not None):
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
+    if evolution.reward.kind != "none" and (evolution.lifetime != "train" or evolution.opposes or problem is not None):
+        why = (
+            "learners that train in the world's own games follow it: take lifetime=train, without opponents that evolve"
+        )
+        raise BadRequest(why, "ec.reward.kind")
     if experiment.rl.policies != "shared" and evolution.lifetime == "play":
         raise BadRequest("weights that are evolved are those of one network; take ec.lifetime=train", "rl.policies")
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:
         _check_opponents(experiment, evolution)
+    if problem is not None and evolution.lifetime == "balance":
+        raise BadRequest("a function is no game, so there is nothing to balance", "ec.lifetime")
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if problem is not None and evolution.objectives not in (IndependentEvolution.objectives, problem.names):
@@ -54,7 +64,7 @@ def _check_opponents(experiment: Experiment, evolution: IndependentEvolution) ->
 
 
 def _check_caps(experiment: Experiment, evolution: IndependentEvolution) -> None:
-    if isinstance(experiment.mdp, Problem) or evolution.lifetime == "train":
+    if isinstance(experiment.mdp, Problem) or evolution.trains:
         raise BadRequest("is for episodes that weights play; there are none here", "ec.cap")
     try:
         experiment.mdp.evaluation_world().capped(1).ready()

@@ -19,7 +19,7 @@ from evorl.ec.space import Space
 from evorl.mdp.core import StateDict
 from evorl.nets.statistics import Moments
 from evorl.population.results import TaskResult
-from evorl.rl.core import Learner
+from evorl.rl.core import Learner, Metrics
 
 
 class Evaluator(Protocol):
@@ -50,3 +50,8 @@ class EvaluationPlan:
     """Makes empty input statistics for the population to share; returns None if it shares none."""
     check_memory: Callable[[int], None] = lambda copies: None
     """Raises `BadRequest` where the replays of so many evaluators at once do not fit into this machine's memory."""
+    evaluate: Callable[[Individual], Metrics] | None = None
+    """Evaluates the individual named best where episodes of the world's evaluation do not; then nothing is replayed to
+    name it. Raises `NotFinite`."""
+    results: tuple[str, ...] = ()
+    """Names of results beside those of an episode of the world."""

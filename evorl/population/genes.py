@@ -9,6 +9,7 @@ from typing import Any, cast, get_type_hints
 
 from msgspec import inspect
 
+from evorl.ec.reward import REWARD
 from evorl.ec.space import Gene, Value
 from evorl.mdp.core import Spec, World
 from evorl.training.experiment import Experiment
@@ -70,6 +71,8 @@ def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experime
     """The experiment of an individual. Raises `BadRequest` for a combination that is impossible."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
+        if name.startswith(REWARD):
+            continue
         *path, last = name.split(".")
         reduce(lambda node, key: node.setdefault(key, {}), path, tree)[last] = value
     changed: Experiment = _with_replaced(experiment, tree)

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Seeding, genomes, pack, ranks_by_fitness, unpack
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, genomes, pack, ranks_by_fitness, unpack
 from evorl.ec.opposing import Opposing, Ranking, Tabular
+from evorl.ec.seeding import Seeding
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
 from evorl.mdp.forms import Mismatch
@@ -69,7 +70,7 @@ class Population(PopulationLoop[Task]):
         self.plan = replace(plan, space=self.space)
         with errors_under_ec():
             wanted = evolution.wanted(self.space)
-            check_results(wanted, experiment.mdp, [POINTS] if evolution.opposes else [])
+            check_results(wanted, experiment.mdp, [*plan.results, *([POINTS] if evolution.opposes else [])])
             self.evolver = evolution.evolver(self.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
             self.warm_start.release()
@@ -79,6 +80,7 @@ class Population(PopulationLoop[Task]):
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
         by = "points in its own games" if POINTS in wanted else ""
         by = self.evolver.ranked_by if isinstance(self.evolver, Ranking) else by
+        by = "first fitness" if plan.evaluate is not None else by  # its games are the individual's own
         self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan, by))
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
@@ -130,7 +132,7 @@ class Population(PopulationLoop[Task]):
         each, keys = 1, list[str]()  # a function takes one step
         if self.plan.learner is not None:
             each, keys = evolution.episodes, ["ec.episodes"]
-            if evolution.lifetime == "train":
+            if evolution.trains:
                 each, keys = each + evolution.train_steps, ["ec.train_steps", *keys]
         whole = evolution.population * each
         if whole > limit:
@@ -282,7 +284,11 @@ class Population(PopulationLoop[Task]):
         if self._last_evaluation is None or self._last_evaluation[0] is not self.leader:
             e, leader = self.experiment, self.leader.individual
             try:
-                metrics = evaluate_policy(self.plan.learner(leader), e.mdp, e.seed, e.eval.episodes, e.eval.max_steps)
+                if self.plan.evaluate is not None:
+                    metrics = self.plan.evaluate(leader)
+                else:
+                    learner = self.plan.learner(leader)
+                    metrics = evaluate_policy(learner, e.mdp, e.seed, e.eval.episodes, e.eval.max_steps)
             except NotFinite as error:  # these episodes are not those of its fitness
                 log.warning("individual %d cannot be evaluated at step %d: %s", leader.id, self.steps, error)
                 metrics = {"eval/return_mean": float("nan")}

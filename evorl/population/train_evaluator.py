@@ -15,11 +15,13 @@ from evorl.cluster.core import heartbeat
 from evorl.cluster.local import Local
 from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.early_stopping import trains_until
+from evorl.ec.reward import REWARD
 from evorl.ec.space import Gene, Space
-from evorl.mdp.core import StateDict
+from evorl.mdp.core import StateDict, World
+from evorl.mdp.shaped import RewardNetwork, Scales, Shaped, numbers, scales
 from evorl.nets.flat import Layout
 from evorl.opponents.appointed import Appointed
-from evorl.opponents.core import PastSelves
+from evorl.opponents.core import Opponents, PastSelves
 from evorl.opponents.sampler import OpposedLockstep
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
@@ -36,9 +38,14 @@ from evorl.util.types import with_whole_rows
 Array = NDArray[Any]
 
 
-def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
-    searched = genes(evolution.genes, experiment)
+def train_plan(
+    experiment: Experiment, evolution: IndependentEvolution, kind: type[TrainEvaluator] | None = None
+) -> EvaluationPlan:
+    """``kind``: the class of the evaluator, if not `TrainEvaluator`."""
     world = spec(experiment.mdp)
+    searched = genes(evolution.genes, experiment)
+    if evolution.reward.kind != "none":
+        searched += evolution.reward.genes(RewardNetwork.weights(numbers(world), evolution.reward.hidden))
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
@@ -62,7 +69,7 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
     space = Space(searched, sum(layout.sizes), fresh, tuple(layout.sizes))
-    make = partial(TrainEvaluator, experiment, evolution, searched)
+    make = partial(kind or TrainEvaluator, experiment, evolution, searched)
     check = partial(experiment.rl.check_memory, world, evolution.train_steps)
     return EvaluationPlan(
         space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
@@ -72,10 +79,14 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
 class TrainEvaluator:
     """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
 
+    opponents: Opponents | None = None
+    """Who plays the sides of a game that the learner does not, unless the individual brings its own opponents."""
+
     def __init__(
         self, experiment: Experiment, evolution: IndependentEvolution, searched: tuple[Gene, ...], member: int
     ) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(searched)
+        self.scales: Scales | None = None  # of observations, for an evolved reward
 
     def evaluate(self, packed: StateDict) -> TaskResult:
         return TaskResult(
@@ -89,18 +100,18 @@ class TrainEvaluator:
         individual, against = split(individual)
         if against is not None and "match" in (individual.memory or {}):
             return self._play_match(individual, against)
-        opponents = None if against is None else PastSelves(sides=sides_of(against))
+        pooled = None if against is None else PastSelves(sides=sides_of(against))
         try:
             own = with_values(self.experiment, self.space.values(individual.genes))
-            own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
+            own = replace(own, mdp=self._rewarding(own, individual))
             seed = seeds.key(own.seed, "life", individual.id) >> 33
-            run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=opponents))
+            run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=pooled or self.opponents))
         except BadRequest as error:
             if not self.space.genes:  # without genes, every individual would fail
                 raise
             return failed_result(self.evolution, str(error))
         try:
-            pool = None if opponents is None or against is None else appointed(opponents, run.learner, against)
+            pool = None if pooled is None or against is None else appointed(pooled, run.learner, against)
             if pool is not None:
                 assert isinstance(run.source, OpposedLockstep)
                 run.source.pool = pool
@@ -111,6 +122,20 @@ class TrainEvaluator:
             )
         finally:
             run.close()
+
+    def _rewarding(self, own: Experiment, individual: Individual) -> World:
+        """The world that an individual trains in, a copy, since its run closes it: with the reward of its genes."""
+        world, reward = replace(own.mdp), self.evolution.reward
+        if reward.kind == "none":
+            return world
+        if self.scales is None:
+            self.scales = scales(self.experiment.mdp)
+        weights = [
+            x for gene, x in zip(self.space.genes, individual.genes, strict=True) if gene.name.startswith(REWARD)
+        ]
+        network = RewardNetwork(np.array(weights), reward.hidden, reward.scale, self.scales)
+        gamma = float(own.rl.per_reward("gamma", spec(own.mdp).rewards)[0])
+        return Shaped(world=world, kind=reward.kind, reward=network, gamma=gamma, budget=world.budget)
 
     def _play_match(self, individual: Individual, against: Mapping[str, Any]) -> IndividualResult:
         """Play in the world of the experiment, whatever the genes are, so that all play the same game."""
@@ -132,20 +157,24 @@ class TrainEvaluator:
         while run.steps < end:
             heartbeat()
             run.iterate()
-        episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, individual.id)
+        games = None if pool is None else games_of(pool)
+        answer = self._judged(run, individual, None if games is None else games["points"])
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
         memory: StateDict = {"steps": run.steps, "learner": kept}
-        points = None
-        if pool is not None:
-            memory["games"] = games = games_of(pool)
+        if games is not None:
+            memory["games"] = games
             memory["acting"] = {"steps": run.steps, "learner": {k: x for k, x in kept.items() if k in ACTING}}
-            points = games["points"]
-        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides, points)
         return answer._replace(
             cost=answer.cost + run.steps - began, weights=layout.flatten(state["policy"]).numpy(), memory=memory
         )
+
+    def _judged(self, run: Run, individual: Individual, points: Array | None) -> IndividualResult:
+        """What the episodes say that a trained individual plays; its cost is theirs alone. Raises `NotFinite`."""
+        e = self.evolution
+        episodes = play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, individual.id)
+        return result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides, points)
 
 
 def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:

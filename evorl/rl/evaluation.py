@@ -132,8 +132,10 @@ def play_slots(
     noise: EvaluationNoise,
     numbers: list[int],
     watch: ObservationStatistics | None = None,
+    count: Callable[[Array, Array], None] | None = None,
 ) -> list[list[Episode]]:
-    """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions.
+    """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions, ``count`` their slots [n]
+    and actions [n, K].
 
     An episode whose world failed is no result. It is played again with the same key and the same noise, so the episodes
     are those of a world that does not fail. Raises `NotFinite`, and `evorl.cluster.core.Stopped` where that is allowed.
@@ -153,10 +155,15 @@ def play_slots(
             due = now_s + PROGRESS_PERIOD_S
             longest = f"the longest at {player.lengths[playing].max():,} decisions"
             show(f"evaluating: {total - left} of {total} episodes, {longest}, {now_s - began:.0f} s")
+        fresh = rows if watch is None and count is None else rows[repeats[rows] == 0]
         if watch is not None:
-            watch.see(player.decisions.inputs, rows[repeats[rows] == 0], playing)
-            repeats[rows] -= repeats[rows] > 0
-        player.send(rows, player.decide(noise.take(rows)))
+            watch.see(player.decisions.inputs, fresh, playing)
+        decision = player.decide(noise.take(rows))
+        if count is not None:
+            counted = fresh[playing[fresh]]
+            count(counted, decision.played.numpy()[counted])
+        repeats[rows] -= repeats[rows] > 0
+        player.send(rows, decision)
         now, over = player.recv()
         rows = now.slots
         for slot, decisions in player.broken.items():

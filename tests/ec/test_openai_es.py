@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.ec.core import Evaluation, Seeded
+from evorl.ec.core import Evaluation
 from evorl.ec.openai_es import Centre, OpenAIES, perturbation
+from evorl.ec.seeding import Seeded
 from evorl.ec.space import Gene, Space
 from evorl.ops.ranks import centred_ranks, normalised
 

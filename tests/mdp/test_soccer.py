@@ -16,7 +16,7 @@ from evorl.mdp.core import Array, Box, MultiDiscrete
 from evorl.mdp.decision_arrays import rule_actions
 from evorl.mdp.soccer import Soccer
 from evorl.mdp.soccer.arena import Body, SoccerArena
-from evorl.mdp.soccer.parameters import Rewards, Rules
+from evorl.mdp.soccer.parameters import Rewards, Rules, Team
 from evorl.mdp.soccer.players import MOVES
 from evorl.mdp.soccer.rule_player import RulePlayers
 from evorl.mdp.soccer.rules import (
@@ -403,6 +403,27 @@ def test_a_game_turned_round_is_the_same_game(strength: Any) -> None:
 def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
     world = Soccer(seconds=5, **keys)
     check(world, slots=2 * world.sides, decisions=60)
+
+
+def test_unlike_teams_run_and_kick_by_their_own_factors() -> None:
+    like, unlike = Soccer(opponent="self"), Soccer(opponent="self", left=Team(speed=0.5), right=Team(kick=0.25))
+    a, b = (SoccerArena(world, 8, Episodes(1)) for world in (like, unlike))
+    actions = random_actions(a, 0).reshape(4, 2, -1)
+    ours, theirs = a._commands(actions), b._commands(actions)
+    assert np.allclose(theirs.move[:, :, :2], 0.5 * ours.move[:, :, :2]) and np.any(ours.move)
+    assert np.allclose(theirs.move[:, :, 2:], ours.move[:, :, 2:]) and np.any(ours.kick[:, 2:])
+    assert np.allclose(theirs.kick[:, 2:], 0.25 * ours.kick[:, 2:]) and np.allclose(
+        theirs.kick[:, :2], ours.kick[:, :2]
+    )
+    assert (theirs.tackle == ours.tackle).all()
+
+
+def test_a_captain_may_see_its_team() -> None:
+    for world in (Soccer(opponent="self", see_side=True), Soccer(see_side=True)):
+        arena = SoccerArena(world, 4, Episodes(0))
+        team = np.array([0, 1, 0, 1]) if world.opponent == "self" else arena.team
+        shown = arena.recv().inputs[0]
+        assert shown.shape[1:] == world.spec.inputs[0].shape and (shown[:, -1] == 2 * team - 1).all()
 
 
 def test_an_episode_is_the_same_wherever_it_is_played() -> None:

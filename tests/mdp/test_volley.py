@@ -12,7 +12,7 @@ import pytest
 from evorl.mdp.conformance import check
 from evorl.mdp.volley import Volley, baseline
 from evorl.mdp.volley.arena import VolleyArena
-from evorl.mdp.volley.rules import Games, Rules, advance, begin, observe
+from evorl.mdp.volley.rules import Games, Rules, Slime, advance, begin, observe
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -147,6 +147,41 @@ def test_a_game_is_that_of_the_oracle() -> None:
     assert points > 30
 
 
+def test_unlike_sides_run_and_jump_by_their_own_factors() -> None:
+    rules = Rules(left=Slime(speed=0.5), right=Slime(jump=0.8))
+    games = new_games(1)
+    before, highest = games.x[:, 0].copy(), np.zeros(2)
+    for step in range(30):
+        advance(rules, games, np.full((2, 1), 2 if step < 6 else 3))  # forward and jump, then jump
+        highest = np.maximum(highest, games.y[:, 0])
+    assert np.allclose(games.x[:, 0] - before, [6 * 17.5 * DT * 0.5, -6 * 17.5 * DT])
+    slow = [SlowDisc(0, 1.5, 0, 0, 1.5) for _ in range(2)]
+    tops = []
+    for disc, jump in zip(slow, (13.5, 13.5 * 0.8), strict=True):
+        heights = []
+        disc.vy = jump
+        for _ in range(30):
+            disc.y += disc.vy * DT
+            disc.vy -= 29.4 * DT
+            heights.append(disc.y)
+        tops.append(max(heights))
+    assert np.allclose(highest, tops)
+
+
+def test_a_side_may_see_which_it_is() -> None:
+    plain, seeing = (Volley(opponent="self", see_side=see).arena(4, Episodes(0)) for see in (False, True))
+    for step in range(40):
+        a, b = plain.recv().inputs[0], seeing.recv().inputs[0]
+        assert b[:, :-1].tobytes() == a.tobytes() and b[:, -1].tolist() == [-1, 1, -1, 1]
+        actions = np.random.default_rng(step).integers(0, 6, (4, 1))
+        plain.send(np.arange(4), actions)
+        seeing.send(np.arange(4), actions)
+    arena = Volley(see_side=True).arena(6, Episodes(0))
+    assert isinstance(arena, VolleyArena)
+    assert (arena.recv().inputs[0][:, -1] == 2 * arena.team - 1).all() and {*arena.team} == {0, 1}
+    assert Volley(see_side=True).feature_names["game"][-1] == "side"
+
+
 def test_published_numbers() -> None:
     """A serve of (10, 15) that nobody plays, and a jump that is held, in SlimeVolleyGym itself."""
     games = new_games(1)
@@ -170,7 +205,10 @@ def test_an_idle_side_loses_the_point_at_the_published_step() -> None:
     assert won == [0] * 74 + [1] and games.lives[:, 0].tolist() == [5, 4]
 
 
-@pytest.mark.parametrize("keys", [{}, {"opponent": "self"}, {"opponent": "random", "side": "left"}])
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"opponent": "self"}, {"opponent": "random", "side": "left"}, {"opponent": "self", "see_side": True}],
+)
 def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
     world = Volley(lives=2, time_limit=150, **keys)
     check(world, slots=2 * world.sides, decisions=160)

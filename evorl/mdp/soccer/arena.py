@@ -42,10 +42,15 @@ class SoccerArena(TeamGames):
     def __init__(self, world: Soccer, slots: int, episodes: Episodes, body: Body | None = None) -> None:
         """``body``: where games are computed, in place of the world's own."""
         both = world.opponent == "self"
-        super().__init__(world.spec, slots, world.sides, both, episodes, world.learner_teams)
+        super().__init__(world.spec, slots, world.sides, both, episodes, world.learner_teams, world.see_side)
         self.world = world
         self.body = Body.of(world.device) if body is None else body
         n = world.team_size
+        teams = [team for team in (world.left, world.right) for _ in range(n)]
+        self._speed, self._kick = (
+            None if all(x == 1 for x in factors) else self.body.array(np.array(factors, np.float32))
+            for factors in ([team.speed for team in teams], [team.kick for team in teams])
+        )  # of each player, [N]
         self._turn = self.body.array(np.array([1.0] * n + [-1.0] * n, np.float32))
         self._view = View(world, self.body.xp, self._turn)
         strength = "middle" if world.opponent == "self" else world.opponent
@@ -74,7 +79,16 @@ class SoccerArena(TeamGames):
         return reward, over, np.zeros_like(over)
 
     def _commands(self, actions: Array) -> Commands:
-        """The commands of all players: of the learner's, and of the rule players."""
+        """The commands of all players, as their teams carry them out."""
+        move, kick, tackle = self._wanted(actions)
+        return Commands(
+            move if self._speed is None else move * self._speed,
+            kick if self._kick is None else kick * self._kick,
+            tackle,
+        )
+
+    def _wanted(self, actions: Array) -> Commands:
+        """What all players want: the learner's, and the rule players."""
         world, xp, n = self.world, self.body.xp, self.world.team_size
         decides = np.ones((self.count, 2), np.bool_)  # the learner, for this team
         if self.both:

@@ -81,6 +81,16 @@ class Restart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Team:
+    """What a team's players have of the common numbers, as factors; 1 is a game of like teams."""
+
+    speed: Positive = 1.0
+    """Of ``body.speed``."""
+    kick: Positive = 1.0
+    """Of ``body.shot`` and ``body.passing``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewards:
     """Weights of the rewards; those of weight 0 are not computed. Each is zero-sum."""
 
@@ -122,6 +132,10 @@ class Rules:
     """What the ball does."""
     restart: Restart = Restart()
     """How play goes on after the ball was out."""
+    left: Team = Team()
+    """Factors of the left team's own numbers."""
+    right: Team = Team()
+    """Factors of the right team's own numbers."""
     reward: Rewards = Rewards()
     """Weights of the rewards."""
 

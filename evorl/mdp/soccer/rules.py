@@ -66,9 +66,9 @@ OF_PLAYERS = ("at", "velocity", "view", "tackling", "recovery")
 
 
 class Commands(NamedTuple):
-    """What all players want."""
+    """What all players do."""
 
-    move: Tensor  # [2, G, N]: direction times share of the full speed, at most 1 long
+    move: Tensor  # [2, G, N]: direction times share of the full speed, at most as long as the team's factor of it
     kick: Tensor  # [G, N]: speed of the ball after a kick; 0 for none
     tackle: Tensor  # bool [G, N]
 

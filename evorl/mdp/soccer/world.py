@@ -11,7 +11,7 @@ from evorl.mdp.core import Arena, Array, Input, Spec, World
 from evorl.mdp.soccer.arena import SoccerArena
 from evorl.mdp.soccer.parameters import Rules
 from evorl.mdp.soccer.players import action_space, player_size, team_size
-from evorl.mdp.team_games import Side, learner_teams
+from evorl.mdp.team_games import Side, learner_teams, with_side
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -29,6 +29,8 @@ class Soccer(Rules, World):
     """The learner's team; random: drawn per episode."""
     control: Literal["team", "player"] = "team"
     """Who decides: a captain for the whole team, or every player for itself, with one policy."""
+    see_side: bool = False
+    """Whether one who decides observes its team, so that one policy can play two unlike teams."""
     continuous: bool = False
     """Moves in any direction and kicks of any speed, in place of a choice of eight and two."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -52,7 +54,8 @@ class Soccer(Rules, World):
         n, captain = self.team_size, self.control == "team"
         size = team_size(n) if captain else player_size(n)
         action = action_space(n if captain else 1, self.continuous)
-        return Spec((Input("game", (size,)),), action, self.reward.names, players=2 if captain else 2 * n)
+        spec = Spec((Input("game", (size,)),), action, self.reward.names, players=2 if captain else 2 * n)
+        return with_side(spec) if self.see_side else spec
 
     @property
     def sides(self) -> int:

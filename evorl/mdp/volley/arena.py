@@ -25,7 +25,9 @@ class VolleyArena(TeamGames):
     """A team is one slime. A side that takes a negative action is played by the baseline."""
 
     def __init__(self, world: Volley, slots: int, episodes: Episodes) -> None:
-        super().__init__(world.spec, slots, world.sides, world.opponent == "self", episodes, world.learner_teams)
+        super().__init__(
+            world.spec, slots, world.sides, world.opponent == "self", episodes, world.learner_teams, world.see_side
+        )
         self.world, self.games = world, Games(self.count)
         self._outputs = np.zeros((self.count, 2, baseline.UNITS))  # of the baseline, had it played from the start
         self._start()

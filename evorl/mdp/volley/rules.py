@@ -23,6 +23,7 @@ there, what is observed after a point is the new state, and the time limit is a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -43,6 +44,16 @@ STATE = ("key", "x", "y", "vx", "vy", "ball", "before", "velocity", "delay", "li
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slime:
+    """What a side's slime has of the common numbers, as factors; 1 is a game of like sides."""
+
+    speed: Positive = 1.0
+    """Of ``speed``."""
+    jump: Positive = 1.0
+    """Of ``jump``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """The parameters of the game."""
 
@@ -60,6 +71,20 @@ class Rules:
     """Highest speed of the ball, per second."""
     delay: Count = 30
     """Steps for which the ball hangs before a rally."""
+    left: Slime = Slime()
+    """Factors of the left side's own numbers."""
+    right: Slime = Slime()
+    """Factors of the right side's own numbers."""
+
+    @cached_property
+    def speeds(self) -> Array:
+        """Of both sides' slimes on the ground, per second, [2, 1]."""
+        return self.speed * np.array([[self.left.speed], [self.right.speed]])
+
+    @cached_property
+    def jumps(self) -> Array:
+        """Upward speeds of both sides' slimes that jump, per second, [2, 1]."""
+        return self.jump * np.array([[self.left.jump], [self.right.jump]])
 
 
 class Games:
@@ -119,8 +144,8 @@ def _move_slimes(rules: Rules, games: Games, actions: Array) -> None:
     """Rule 1."""
     games.vy -= rules.gravity * DT
     grounded = games.y <= GROUND + NUDGE * DT
-    games.vy[:] = np.where(grounded, np.where(JUMPS[actions], rules.jump, 0.0), games.vy)
-    games.vx[:] = MOVES[actions] * DIRECTION * rules.speed
+    games.vy[:] = np.where(grounded, np.where(JUMPS[actions], rules.jumps, 0.0), games.vy)
+    games.vx[:] = MOVES[actions] * DIRECTION * rules.speeds
     games.x += games.vx * DT
     games.y += games.vy * DT
     landed = games.y <= GROUND

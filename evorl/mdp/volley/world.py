@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.mdp.core import Arena, Array, Discrete, Input, Spec, World
 from evorl.mdp.labels import Binding
-from evorl.mdp.team_games import Side, learner_teams
+from evorl.mdp.team_games import Side, learner_teams, with_side
 from evorl.mdp.volley.arena import VolleyArena
 from evorl.mdp.volley.rules import DT, MOVES, Rules
 from evorl.util.errors import BadRequest
@@ -30,6 +30,8 @@ class Volley(Rules, World):
     """Player of the other side. rule: the published baseline; self: the learner plays both."""
     side: Side = "random"
     """The learner's side; random: drawn per episode."""
+    see_side: bool = False
+    """Whether a side observes which one it is, so that one policy can play two unlike sides."""
     budget: Count = 10_000_000
 
     def __post_init__(self) -> None:
@@ -39,7 +41,7 @@ class Volley(Rules, World):
     @property
     def spec(self) -> Spec:
         """The interface of one side."""
-        return SPEC
+        return with_side(SPEC) if self.see_side else SPEC
 
     @property
     def sides(self) -> int:
@@ -47,7 +49,7 @@ class Volley(Rules, World):
 
     @property
     def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        return {"game": FEATURES}
+        return {"game": (*FEATURES, "side") if self.see_side else FEATURES}
 
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:

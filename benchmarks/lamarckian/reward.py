@@ -1,0 +1,122 @@
+"""Rewards that evolve, on sparse mountain car: against none, with the same evolver and the same number of steps.
+
+Mountain car pays -1 for each of at most 200 steps until the car is on the hill, so a learner that never gets there has
+nothing to learn from. A population of PPO learners (ec=sga, each trained for some steps in a lifetime, children go on
+from a parent's weights) has beside it a small network over place and speed, whose weights are genes. Learners follow
+its output as an *immediate* reward or as a *potential*, or there is *none*. Who survives, and all numbers here, are by
+the world's own return. `evorl.run mdp=mountaincar rl=ppo ec=sga ec.lifetime=train ec.reward.kind=immediate`
+
+The return is that of the individual named best in held-out episodes (-200: it never arrives), a mean over seeds with
+its 95 % interval (Student's t). *Arrived* is the environment step at which the first individual had a return above
+-200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from evorl.analysis.population import read_population_log
+from evorl.analysis.runs import RunRecord
+from evorl.ops.student_t import half_width
+from evorl.reproduction.figures import legends, panels
+from evorl.reproduction.parts import Sweep
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+
+KINDS = ("none", "immediate", "potential")
+FAILED = -200.0
+WORDS = (
+    *("mdp=mountaincar", "rl=ppo", "ec=sga", "ec.lifetime=train", "ec.slots=1", "ec.episodes=10"),
+    *("rl.slots=16", "rl.horizon=64", "rl.minibatch=256", "rl.passes=4", "rl.lr=1e-3", "rl.normalize_inputs=true"),
+    *("rl.net.hidden=[32,32]", "eval.every=0", "eval.episodes=50", "checkpoint.every=0", "record.tensorboard=false"),
+)
+
+
+def sweep(seeds: int, *size: str) -> Sweep:
+    every = (f"ec.reward.kind={','.join(KINDS)}", f"seed={','.join(map(str, range(seeds)))}")
+    return Sweep("reward", (*WORDS, *size, *every))
+
+
+def by_kind(runs: Sequence[RunRecord]) -> dict[str, list[dict[str, Any]]]:
+    """Of each finished run: its seed, return, and the evaluations by step."""
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    for run in sorted(runs, key=lambda run: int(run.seed)):
+        log = read_population_log(run)
+        if log is None or not run.result or run.result.get("fitness") is None:
+            continue
+        best = np.maximum.accumulate(np.where(np.isfinite(log.fitness), log.fitness, FAILED))
+        found[str(run.config["ec.reward.kind"])].append({
+            "seed": int(run.seed), "return": float(run.result["fitness"]), "steps": log.steps.tolist(),
+            "best": best.tolist(),
+        })  # fmt: skip
+    return found
+
+
+def arrived(run: Mapping[str, Any]) -> float | None:
+    """The step at which the first individual arrived; None if nobody did."""
+    above = np.flatnonzero(np.array(run["best"]) > FAILED)
+    return run["steps"][above[0]] if len(above) else None
+
+
+def told(values: Sequence[float]) -> str:
+    half = half_width(values)
+    return f"{np.mean(values):.0f}" + (f" ± {half:.0f}" if np.isfinite(half) else "")
+
+
+def row(kind: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    when = [arrived(run) for run in runs]
+    steps = ", ".join("-" if step is None else f"{step:,.0f}" for step in when)
+    return [kind, str(len(runs)), told([run["return"] for run in runs]), f"{len(runs) - when.count(None)}", steps]
+
+
+def draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    drawn, (axes,) = panels(["Sparse mountain car"], "environment steps", "best return so far")
+    for number, (kind, runs) in enumerate(found.items()):
+        for place, run in enumerate(runs):
+            axes.step(run["steps"], run["best"], where="post", color=f"C{number}", lw=1, label=None if place else kind)
+    return legends(drawn)
+
+
+def analyse(there: Found) -> Analysis | None:
+    found = {kind: runs for kind, runs in by_kind(there.runs).items() if runs}
+    if not found:
+        return None
+    return Analysis(
+        header=["reward", "seeds", "return of the best", "arrived", "at step"],
+        rows=[row(kind, runs) for kind, runs in found.items()],
+        pictures=[Picture("reward", "The best return so far, of each seed", draw(found))],
+        data={"runs": found},
+    )
+
+
+def measured(data: Mapping[str, Any]) -> str:
+    cells = [row(kind, runs) for kind, runs in data["runs"].items()]
+    return "; ".join(f"{kind} {earned} (arrived: {count} of {seeds} seeds)" for kind, seeds, earned, count, _ in cells)
+
+
+TABLE = Table(
+    title="Rewards that evolve",
+    of="Rewards learned by evolution (wrapper reward.blob of its code)",
+    claim="reward networks evolve as a genome beside the policy; no number is published",
+    source="the code of Lamarckian",
+    about=__doc__,
+    profiles={
+        "tiny": Profile(
+            "population 2, two generations of 1,024 steps; one seed", 0.01,
+            [sweep(1, "ec.population=2", "ec.train_steps=1024", "budget.steps=8000")],
+        ),
+        "ci": Profile(
+            "population 8, lifetimes of 10,000 steps, 400,000 in all; 5 seeds", 0.5,
+            [sweep(5, "ec.population=8", "ec.train_steps=10_000", "budget.steps=400_000")],
+        ),
+        "paper": Profile(
+            "population 30, lifetimes of 20,000 steps, 4,000,000 in all; 10 seeds", 10,
+            [sweep(10, "ec.population=30", "ec.train_steps=20_000", "budget.steps=4_000_000")],
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)  # fmt: skip
