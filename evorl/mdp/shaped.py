@@ -1,12 +1,9 @@
-"""A world with a reward of its own beside its rewards: a small network over the observation.
+"""A reward of its own for training: a small network over the observation, beside the rewards of the world.
 
-    immediate:  r' = r + f(s)
-    potential:  r' = r + gamma f(s') - f(s),  f = 0 at a terminal state
+    immediate:  r'_0 = r_0 + f(s)
+    potential:  r'_0 = r_0 + gamma f(s') - f(s)
 
-s is the observation in which a side acts, s' that of its next decision, or the last one of a truncated episode. With a
-potential the best policies stay the same (A. Ng, D. Harada, S. Russell, "Policy invariance under reward
-transformations", ICML 1999; f = 0 at the end: M. Grzes, "Reward shaping in episodic reinforcement learning", AAMAS
-2017). It is added to the first of the named rewards. Evaluations play the world without it.
+s and s' are those of `evorl.mdp.rewarded_world`.
 
 Letters in shapes: B slots, D numbers of an observation, H hidden units, W weights.
 """
@@ -21,8 +18,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from evorl.mdp.core import Arena, Array, Decisions, Spec, StateDict, StepsTogether, World
+from evorl.mdp.core import Array, Spec, World
 from evorl.mdp.random_play import random_action
+from evorl.mdp.rewarded_world import RewardedWorld, Rewards, flat
 from evorl.util.seed import Episodes, generator
 
 Kind = Literal["immediate", "potential"]
@@ -61,11 +59,6 @@ class RewardNetwork:
         return np.asarray(self.scale * np.tanh(x @ self.last[0] + self.last[1]))
 
 
-def flat(inputs: tuple[Array, ...]) -> Array:
-    """All numbers of observations side by side, float64 [B, D]."""
-    return np.concatenate([x.reshape(len(x), -1).astype(np.float64) for x in inputs], 1)
-
-
 def numbers(spec: Spec) -> int:
     """D"""
     return sum(math.prod(x.shape) for x in spec.inputs)
@@ -87,94 +80,25 @@ def scales(world: World) -> Scales:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shaped(World):
+class Shaped(RewardedWorld):
     """A world whose training has this reward besides."""
 
-    world: World
     kind: Kind
     reward: Callable[[tuple[Array, ...]], Array]
     gamma: float
 
-    @property
-    def sides(self) -> int:
-        return self.world.sides
-
-    @property
-    def longest_episode(self) -> int | None:
-        return self.world.longest_episode
-
-    @property
-    def limited(self) -> bool:
-        return self.world.limited
-
-    def players(self, seed: int) -> tuple[int, ...]:
-        return self.world.players(seed)
-
-    def evaluation_world(self) -> World:
-        return self.world.evaluation_world()
-
-    def ready(self) -> None:
-        self.world.ready()
-
-    def close(self) -> None:
-        self.world.close()
-
-    def arena(self, slots: int, episodes: Episodes) -> Arena:
-        arena = self.world.arena(slots, episodes)
-        kind = TogetherArena if isinstance(arena, StepsTogether) else ShapedArena
-        return kind(arena, self)
+    def rewards(self, spec: Spec) -> NetworkRewards:
+        return NetworkRewards(self)
 
 
-class ShapedArena:
-    """The arena of a world, with another reward."""
+class NetworkRewards(Rewards):
+    """The reward of a network, beside those of the world."""
 
-    def __init__(self, arena: Arena, shaped: Shaped) -> None:
-        self.arena, self.shaped = arena, shaped
-        self.spec, self.slots, self.sides = arena.spec, arena.slots, arena.sides
-        self._value = np.zeros(self.slots)  # f of the newest observation
-        self._before = np.zeros(self.slots)  # f of the observation in which a slot acted
-        self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
-        self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
+    def __init__(self, shaped: Shaped) -> None:
+        self.gamma, self._shaped = shaped.gamma, shaped
 
-    def recv(self) -> Decisions:
-        decisions = self.arena.recv()
-        rows = decisions.slots
-        self._value[rows] = self.shaped.reward(decisions.inputs)[rows]
-        self._reward[rows] = decisions.reward[rows]
-        acted = self._acted.copy()
-        acted[decisions.failed] = False
-        new = rows[acted[rows]]
-        self._reward[new, 0] += self._added(decisions)[new]
-        return replace(decisions, reward=self._reward)
+    def value(self, inputs: tuple[Array, ...]) -> Array:
+        return self._shaped.reward(inputs)
 
-    def _added(self, decisions: Decisions) -> Array:
-        """What is added for the last action of each slot, [B]."""
-        if self.shaped.kind == "immediate":
-            return self._before
-        after = np.where(decisions.terminated, 0.0, self._value)
-        cut = decisions.truncated & ~decisions.terminated
-        if cut.any():
-            after = np.where(cut, self.shaped.reward(decisions.final), after)
-        return np.asarray(self.shaped.gamma * after - self._before)
-
-    def send(self, slots: Array, actions: Array) -> None:
-        self._before[slots] = self._value[slots]
-        self._acted[slots] = True
-        self.arena.send(slots, actions)
-
-    def render(self, slot: int = 0) -> Array | None:
-        return self.arena.render(slot)
-
-    def state_dict(self) -> StateDict:
-        return self.arena.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self.arena.load_state_dict(state)
-        self._acted[:] = False
-
-    def close(self) -> None:
-        self.arena.close()
-
-
-class TogetherArena(ShapedArena, StepsTogether):
-    """The same where all slots step together."""
+    def added(self, before: Array, after: Array) -> Array:
+        return before if self._shaped.kind == "immediate" else super().added(before, after)

@@ -1,0 +1,164 @@
+"""A world whose training has other rewards than its own. Evaluations play the world as it is.
+
+    r'_k = own(r)_k                                for each named reward
+    r'_0 = own(r)_0 + gamma f(s') - f(s) + h(y)    or what `Rewards.added` makes of f(s) and f(s')
+
+s is the observation in which a side acts, s' that of its next decision. With a potential f the best policies stay the
+same (A. Ng, D. Harada, S. Russell, "Policy invariance under reward transformations", ICML 1999). It is 0 in a terminal
+state (M. Grzes, "Reward shaping in episodic reinforcement learning", AAMAS 2017), and that of the last observation where
+an episode is truncated. y are the results of the world, with the last reward of an episode. A step that failed gets
+nothing.
+
+Letters in shapes: n decisions, B slots, R rewards.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evorl.mdp.core import Arena, Array, Decisions, Spec, StateDict, StepsTogether, World
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes
+
+
+class Rewards:
+    """What training gets in place of a world's rewards: these, where a subclass says nothing else."""
+
+    gamma: float
+    shapes = True
+    """Whether anything is added for observations."""
+
+    def own(self, reward: Array) -> Array:
+        """What the world's rewards [n, R] become."""
+        return reward
+
+    def value(self, inputs: tuple[Array, ...]) -> Array:
+        """f of observations, [B]."""
+        raise NotImplementedError
+
+    def added(self, before: Array, after: Array) -> Array:
+        """What f adds for actions between observations with these values, [B]."""
+        return np.asarray(self.gamma * after - before)
+
+    def of_results(self, results: Mapping[str, float]) -> float:
+        """What an episode's results add."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardedWorld(World):
+    """A world with other rewards."""
+
+    world: World
+
+    @abstractmethod
+    def rewards(self, spec: Spec) -> Rewards:
+        """Raises `BadRequest` for what a world with this spec does not have."""
+        ...
+
+    @property
+    def sides(self) -> int:
+        return self.world.sides
+
+    @property
+    def team_sides(self) -> int:
+        return self.world.team_sides
+
+    @property
+    def longest_episode(self) -> int | None:
+        return self.world.longest_episode
+
+    @property
+    def limited(self) -> bool:
+        return self.world.limited
+
+    @property
+    def takes_rule_action(self) -> bool:
+        return self.world.takes_rule_action
+
+    def players(self, seed: int) -> tuple[int, ...]:
+        return self.world.players(seed)
+
+    def evaluation_world(self) -> World:
+        return self.world.evaluation_world()
+
+    def ready(self) -> None:
+        self.world.ready()
+
+    def close(self) -> None:
+        self.world.close()
+
+    def arena(self, slots: int, episodes: Episodes) -> Arena:
+        """Raises `BadRequest` for rewards that the world cannot have."""
+        arena = self.world.arena(slots, episodes)
+        try:
+            rewards = self.rewards(arena.spec)
+        except BadRequest:
+            arena.close()
+            raise
+        return (TogetherArena if isinstance(arena, StepsTogether) else RewardedArena)(arena, rewards)
+
+
+class RewardedArena:
+    """The arena of a world, with other rewards."""
+
+    def __init__(self, arena: Arena, rewards: Rewards) -> None:
+        self.arena, self.rewards = arena, rewards
+        self.spec, self.slots, self.sides = arena.spec, arena.slots, arena.sides
+        self._value = np.zeros(self.slots)  # f of the newest observation of each slot
+        self._before = np.zeros(self.slots)  # f of the observation in which a slot acted
+        self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
+        self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
+
+    def recv(self) -> Decisions:
+        decisions = self.arena.recv()
+        rows = decisions.slots
+        self._reward[rows] = self.rewards.own(decisions.reward[rows])
+        acted = self._acted.copy()
+        acted[decisions.failed] = False
+        if self.rewards.shapes:
+            self._value[rows] = self.rewards.value(decisions.inputs)[rows]
+            new = rows[acted[rows]]
+            self._reward[new, 0] += self.rewards.added(self._before, self._after(decisions))[new]
+        for slot, results in decisions.results:
+            if acted[slot]:
+                self._reward[slot, 0] += self.rewards.of_results(results)
+        return replace(decisions, reward=self._reward)
+
+    def _after(self, decisions: Decisions) -> Array:
+        """f(s') of the last action of each slot, [B]."""
+        after = np.where(decisions.terminated, 0.0, self._value)
+        cut = decisions.truncated & ~decisions.terminated
+        return np.where(cut, self.rewards.value(decisions.final), after) if cut.any() else after
+
+    def send(self, slots: Array, actions: Array) -> None:
+        self._before[slots] = self._value[slots]
+        self._acted[slots] = True
+        self.arena.send(slots, actions)
+
+    def render(self, slot: int = 0) -> Array | None:
+        return self.arena.render(slot)
+
+    def state_dict(self) -> StateDict:
+        return self.arena.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """f of the present observations follows from these."""
+        self.arena.load_state_dict(state)
+        self._acted[:] = False
+
+    def close(self) -> None:
+        self.arena.close()
+
+
+class TogetherArena(RewardedArena, StepsTogether):
+    """The same where all slots step together."""
+
+
+def flat(inputs: tuple[Array, ...]) -> Array:
+    """All numbers of observations side by side, float64 [B, D]."""
+    return np.concatenate([x.reshape(len(x), -1).astype(np.float64) for x in inputs], 1)
