@@ -4,10 +4,10 @@
     r'_0 = own(r)_0 + gamma f(s') - f(s) + h(y)    or what `Rewards.added` makes of f(s) and f(s')
 
 s is the observation in which a side acts, s' that of its next decision. With a potential f the best policies stay the
-same (A. Ng, D. Harada, S. Russell, "Policy invariance under reward transformations", ICML 1999). It is 0 in a terminal
-state (M. Grzes, "Reward shaping in episodic reinforcement learning", AAMAS 2017), and that of the last observation
-where an episode is truncated. y are the results of the world, with the last reward of an episode. A step that failed gets
-nothing.
+same (A. Ng, D. Harada, S. Russell, "Policy invariance under reward transformations", ICML 1999). It is 0 in a
+terminal state (M. Grzes, "Reward shaping in episodic reinforcement learning", AAMAS 2017), and that of the last
+observation where an episode is truncated. y are the results of the world, with the last reward of an episode. A step
+that failed gets nothing.
 
 Letters in shapes: n decisions, B slots, R rewards.
 """
