@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.balance.archetypes import payoffs, table
 from benchmarks.balance.model import Floats, Line, fitted, smallest_even, through
 from evorl.analysis.figures import style
 from evorl.analysis.fronts import front_figure
@@ -142,6 +141,8 @@ def judged(given: Given, name: str, learners: int, seed: int, size: Size, game: 
 
 def referees(size: Size) -> Measurement:
     def measure(given: Given) -> dict[str, Any]:
+        from benchmarks.balance.archetypes import payoffs  # here: it needs torch
+
         line = line_of(log_of(given.folder.parent / "search"), size.episodes // 2)
         game = evened(line)
         rates = judged(given, "referees", size.fresh, 2, size, game)
@@ -169,6 +170,8 @@ def told(rates: Sequence[float]) -> str:
 
 
 def analyse(there: Found) -> Analysis | None:
+    from benchmarks.balance.archetypes import table  # here: it needs torch
+
     begun = {name: there.folder / name for name in ("start", "search")}
     if "judged" not in there.measured or not all(place.is_dir() for place in begun.values()):
         return None

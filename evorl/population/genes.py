@@ -21,6 +21,7 @@ GROUPS = ("mdp", "rl")
 """The config groups whose keys may evolve; all other keys belong to the run, not to an individual."""
 FIXED = (
     "rl.net",
+    "rl.policies",
     "rl.critic_activation",
     "rl.normalize_inputs",
     "rl.members",

@@ -231,7 +231,7 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["budget={stepz: 2}"], "budget.stepz: unknown key; did you mean budget.steps?"),
         (["mdp=cartpole", "mdp.kwargs.a=1"], "mdp.kwargs.a: no such key yet; +mdp.kwargs.a=... adds it"),
         (["ec=pbt", "ec.genes.rl.lr=[1,2]"], "ec.genes.rl.lr: no such key yet; +ec.genes.rl.lr=... adds it"),
-        (["ec.genes.rl.lr=[1,2]"], "ec.genes.rl.lr: unknown key of ec=none; it belongs to ec=cem, "),
+        (["ec.genes.rl.lr=[1,2]"], "ec.genes.rl.lr: unknown key of ec=none; it belongs to ec=asha, ec=cem, "),
         (["+mdp.kwargs.a=1"], "mdp.kwargs.a: unknown key of mdp=pong; it belongs to mdp=acrobot, "),
         (["+cluster.workers=2"], "cluster.workers: unknown key of cluster=local; it belongs to cluster=processes, "),
         (["+seed.x=3"], "seed.x: seed is a value; it has no keys"),
