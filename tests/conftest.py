@@ -71,6 +71,14 @@ def no_wait_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def absl_leaves_the_stream_of_pytest_open() -> None:
+    """Hydra closes all handlers of logs, and absl's closes its stream where that is no longer ``sys.stderr``."""
+    from absl import logging
+
+    logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken episodes start again without a pause."""
