@@ -37,10 +37,11 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     The keys ``but`` may differ.
 
     A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
-    these groups that its version did not have are at their defaults, as in a resume.
+    these groups, and rewards, that its version did not have are at their defaults, as in a resume.
     """
     begun, asked = read_run_config(directory, key), dict(data)
-    begun.setdefault("reward", msgspec.to_builtins(Terms()))
+    if "reward" in asked:
+        begun.setdefault("reward", msgspec.to_builtins(Terms()))
     for name, defaults in _periodic().items():
         if isinstance(there := begun.get(name), Mapping):
             begun[name] = {**defaults, **there}
