@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 
 def evenness(points: ArrayLike) -> float:
-    """Return 1 - 2 |w - 1/2| of the mean w of the first side's points [G] (1 win, 1/2 draw, 0 defeat).
+    """Return ``1 - 2 |w - 1/2|`` of the mean w of the first side's points [G] (1 win, 1/2 draw, 0 defeat).
 
     1 is an even game, 0 one that a side always wins. Of an even game of G independent games without draws the expected
     value is about 1 - sqrt(2 / (pi G)), not 1, since w scatters: 0.96 with 400 games.
