@@ -31,7 +31,13 @@ suppress_warnings = ["ref.python"]  # a name that stands in several modules
 
 API = {
     "Python": ["evorl.api.runs", "evorl.api.policy", "evorl.api.experiments"],
-    "Worlds": ["evorl.mdp.core", "evorl.mdp.arena", "evorl.mdp.conformance", "evorl.mdp.gymnasium.world"],
+    "Worlds": [
+        "evorl.mdp.core",
+        "evorl.mdp.spec",
+        "evorl.mdp.arena",
+        "evorl.mdp.conformance",
+        "evorl.mdp.gymnasium.world",
+    ],
     "Learning": [
         "evorl.rl.core",
         "evorl.rl.actor",
