@@ -7,12 +7,9 @@ from pathlib import Path
 from evorl.cli import config
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED
 from evorl.record.metrics import read_declaration
+from evorl.util.conformance import Nonconformity as Nonconformity
 from evorl.util.errors import BadRequest
 from evorl.util.plugins import Plugin
-
-
-class Nonconformity(AssertionError):
-    """A file breaks a rule; the message says which."""
 
 
 def check_files(folder: Path) -> None:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from evorl.ec.core import Evaluation, Evolver, IndependentEvolution, Individual
 from evorl.ec.space import Gene, Space
 from evorl.util import seed as seeds
+from evorl.util.conformance import Nonconformity as Nonconformity
+from evorl.util.conformance import require as require
 
 WEIGHTS = 5  # of an individual
 GENES = (
@@ -38,10 +40,6 @@ SPACES = {
     "genes": Space(GENES),
     "weights": Space((), WEIGHTS, fresh, (2, 3)),
 }
-
-
-class Nonconformity(AssertionError):
-    """The evolver breaks a rule; the message says which."""
 
 
 def check(evolution: IndependentEvolution, spaces: Sequence[str] = tuple(SPACES), evaluations: int = 40) -> None:
@@ -218,9 +216,3 @@ def plain(state: Any) -> None:
         held = state is None or type(state) in (bool, int, float, str, np.ndarray)
         require(held, f"its state holds a {type(state).__name__}, which a checkpoint cannot")
         require(not isinstance(state, np.ndarray) or state.dtype.kind in "biuf", "its state has an array of objects")
-
-
-def require(holds: bool, sentence: str) -> None:
-    """Raise `Nonconformity` with this sentence unless something holds."""
-    if not holds:
-        raise Nonconformity(sentence)

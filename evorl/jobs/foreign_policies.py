@@ -40,10 +40,21 @@ Linear = tuple["Tensor", "Tensor"]
 """Weights [O, I] and bias [O]."""
 
 
+Kind = Literal["policy", "values", "deterministic", "squashed"]
+SB3: Sequence[tuple[str, str, Kind]] = (
+    ("mlp_extractor.policy_net", "action_net", "policy"),
+    ("q_net.q_net", "", "values"),
+    ("actor.latent_pi", "actor.mu", "squashed"),
+    ("actor.mu", "", "deterministic"),
+)
+"""Names of the hidden layers and of the head in Stable-Baselines3, and the kind of policy that they make."""
+CLEANRL: Sequence[tuple[str, Kind]] = (("actor", "policy"), ("actor_mean", "policy"), ("network", "values"))
+
+
 class Network(NamedTuple):
     """A policy of linear layers."""
 
-    kind: Literal["policy", "values", "deterministic", "squashed"]
+    kind: Kind
     """Logits or means; values of actions; means behind a tanh; means and log deviations of a Gaussian before a tanh."""
     hidden: Sequence[Linear]
     head: Linear
@@ -130,12 +141,7 @@ def _sb3(path: Path) -> Network:
     if not weights:
         raise BadRequest("is no zip of Stable-Baselines3: it has no policy.pth")
     tensors = _tensors(_loaded(weights))
-    for prefix, head, kind in (
-        ("mlp_extractor.policy_net", "action_net", "policy"),
-        ("q_net.q_net", "", "values"),
-        ("actor.latent_pi", "actor.mu", "squashed"),
-        ("actor.mu", "", "deterministic"),
-    ):
+    for prefix, head, kind in SB3:
         layers = [*_sequence(tensors, "mlp_extractor.shared_net"), *_sequence(tensors, prefix)]
         if not head and layers:
             *layers, last = layers
@@ -149,7 +155,7 @@ def _sb3(path: Path) -> Network:
         if log_std is not None and log_std.dim() > 1:
             raise BadRequest("its noise depends on the state (use_sde), which evorl's policies cannot have")
         usual: Activation = "tanh" if kind == "policy" else "relu"
-        return Network(kind, layers, last, log_std, _activation(about) or usual)  # type: ignore[arg-type]
+        return Network(kind, layers, last, log_std, _activation(about) or usual)
     raise BadRequest("has no network of an MlpPolicy of PPO, A2C, DQN, TD3, DDPG or SAC")
 
 
@@ -157,11 +163,11 @@ def _cleanrl(path: Path) -> Network:
     tensors = _tensors(_loaded(_bytes(path)))
     if "fc_mu.weight" in tensors:
         return Network("deterministic", _named(tensors, "fc1", "fc2"), _linear(tensors, "fc_mu"), None, "relu")
-    for prefix, kind in (("actor", "policy"), ("actor_mean", "policy"), ("network", "values")):
+    for prefix, kind in CLEANRL:
         if layers := _sequence(tensors, prefix):
             log_std = tensors["actor_logstd"].flatten() if "actor_logstd" in tensors else None
             usual: Activation = "tanh" if kind == "policy" else "relu"
-            return Network(kind, layers[:-1], layers[-1], log_std, usual)  # type: ignore[arg-type]
+            return Network(kind, layers[:-1], layers[-1], log_std, usual)
     raise BadRequest("has no network of ppo.py, ppo_continuous_action.py, dqn.py, td3 or ddpg")
 
 

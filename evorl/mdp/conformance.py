@@ -32,16 +32,13 @@ from evorl.mdp.decision_arrays import BattleForms
 from evorl.mdp.forms import Mismatch, check_array, check_arrays, check_inputs, check_mask, strict
 from evorl.mdp.random_play import random_action
 from evorl.mdp.stacks import check_stacks
+from evorl.util.conformance import Nonconformity as Nonconformity
 from evorl.util.seed import Episodes, generator
 
 MAX_DECISIONS = 100_000
 """Maximum number of decisions of a slot before an episode must end."""
 TIMEOUT_S = 30.0
 """Maximum wall time until one side of a battle must return."""
-
-
-class Nonconformity(AssertionError):
-    """The world breaks a rule of the interface; the message says which, and where."""
 
 
 def check(

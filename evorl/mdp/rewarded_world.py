@@ -14,7 +14,7 @@ Letters in shapes: n decisions, B slots, R rewards.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -25,7 +25,7 @@ from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
 
-class Rewards:
+class Rewards(ABC):
     """What training gets in place of a world's rewards: these, where a subclass says nothing else."""
 
     gamma: float
@@ -36,9 +36,10 @@ class Rewards:
         """What the world's rewards [n, R] become."""
         return reward
 
+    @abstractmethod
     def value(self, inputs: tuple[Array, ...]) -> Array:
         """f of observations, [B]."""
-        raise NotImplementedError
+        ...
 
     def added(self, before: Array, after: Array) -> Array:
         """What f adds for actions between observations with these values, [B]."""

@@ -17,13 +17,11 @@ from evorl.record import metrics
 from evorl.rl.core import Decision, Hyper, Learned, Learner
 from evorl.rl.sampler import Sampler
 from evorl.util import seed as seeds
+from evorl.util.conformance import Nonconformity as Nonconformity
+from evorl.util.conformance import require as require
 from evorl.util.types import with_whole_rows
 
 CPU = torch.device("cpu")
-
-
-class Nonconformity(AssertionError):
-    """The learner breaks a rule; the message says which."""
 
 
 def check(hyper: Hyper, world: World, batches: int = 4) -> None:
@@ -143,7 +141,7 @@ def _check_plain(state: Any) -> None:
 
 
 def _copy(decision: Decision) -> Decision:
-    return Decision(*(None if x is None else x.clone() for x in decision))  # type: ignore[arg-type]
+    return Decision._make(None if x is None else x.clone() for x in decision)
 
 
 def _alike(a: Decision, b: Decision) -> bool:
@@ -159,9 +157,3 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor | np.ndarray):
         return type(a) is type(b) and a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b))
     return bool(a == b or (a != a and b != b))
-
-
-def require(holds: bool, sentence: str) -> None:
-    """Raise `Nonconformity` with this sentence unless something holds."""
-    if not holds:
-        raise Nonconformity(sentence)

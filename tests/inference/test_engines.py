@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +18,7 @@ from evorl.inference.godot import GodotModule, largest_above_zero
 from evorl.inference.module import PolicyModule, Seen
 from evorl.inference.unity import UnityModule
 from evorl.mdp.core import Box, Discrete, Input, MultiDiscrete, Spec
-from evorl.nets.policy import Net
+from evorl.nets.policy import Net, Policy
 from evorl.rl.ppo import PPO
 from evorl.util.errors import BadRequest
 
@@ -30,8 +32,8 @@ SENTIS = {
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-def policy_for(spec: Spec, form: type[PolicyModule], **net: object) -> PolicyModule:
-    return form(PPO(net=Net(**net)).learner(spec, 1, torch.device("cpu")))  # type: ignore[arg-type]
+def policy_for(spec: Spec, form: type[PolicyModule], **net: Any) -> PolicyModule:
+    return form(PPO(net=Net(**net)).learner(spec, 1, torch.device("cpu")))
 
 
 def ports(model: onnx.ModelProto) -> dict[str, tuple[int, list[str | int]]]:
@@ -124,8 +126,9 @@ def test_unity_refuses_what_its_sensors_lack() -> None:
 def test_godot_gets_probabilities_of_each_choice() -> None:
     spec = Spec((Input("x", (2,)), Input("y", ())), MultiDiscrete((3, 2)))
     module = policy_for(spec, GodotModule)
+    assert isinstance(module.network, Policy)
     with torch.no_grad():
-        module.network.policy.bias -= 5.0  # type: ignore[union-attr]
+        module.network.policy.bias -= 5.0
     x, y = torch.randn(4, 2, generator=torch.Generator().manual_seed(1)), torch.arange(4.0)
     output, state = module(torch.cat([x, y[:, None]], -1), torch.ones(4))
     logits = module.decide((x, y), None, None, module.no_noise).scores

@@ -15,15 +15,13 @@ from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.stacks import put_together, take_apart
 from evorl.util import seed as seeds
+from evorl.util.conformance import Nonconformity as Nonconformity
+from evorl.util.conformance import require as require
 
 T, F = 3, 4  # decisions of a rollout, numbers of a feature vector
 INPUTS = (Input("number", (), "uint8"), Input("stack", (3, 2), "uint8", stacked=True))
 Make = Callable[[int], Sampler]
 """Makes a sampler for a memory with so many rows."""
-
-
-class Nonconformity(AssertionError):
-    """The sampler breaks a rule; the message says which."""
 
 
 # ------------------------------------------------------------------ transitions
@@ -171,9 +169,3 @@ def _restored(twin: Part, part: Part) -> Part:
         same = (getattr(twin, name)[: part.held] == getattr(part, name)[: part.held]).all()
         require(bool(same), f"its state does not bring {name} back")
     return twin
-
-
-def require(holds: bool, sentence: str) -> None:
-    """Raise `Nonconformity` with this sentence unless something holds."""
-    if not holds:
-        raise Nonconformity(sentence)
