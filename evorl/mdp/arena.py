@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import MDP, Arena, Battle, Spec, World
 from evorl.mdp.delay import Delayed
-from evorl.mdp.labels import Binding
+from evorl.mdp.wrapped_world import WrappedWorld
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
@@ -57,7 +56,7 @@ class BattleWorld(World):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllSides(World):
+class AllSides(WrappedWorld):
     """The games of a world of battles, with every side decided by the caller."""
 
     world: BattleWorld
@@ -65,41 +64,6 @@ class AllSides(World):
     @property
     def sides(self) -> int:
         return self.world.spec.players
-
-    @property
-    def team_sides(self) -> int:
-        return self.world.team_sides
-
-    @property
-    def seconds_per_step(self) -> float | None:
-        return self.world.seconds_per_step
-
-    @property
-    def side_names(self) -> tuple[str, ...]:
-        return self.world.side_names
-
-    @property
-    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        return self.world.feature_names
-
-    @property
-    def action_names(self) -> tuple[tuple[str, ...], ...]:
-        return self.world.action_names
-
-    def bindings(self, side: int) -> tuple[Binding, ...]:
-        return self.world.bindings(side)
-
-    @property
-    def takes_rule_action(self) -> bool:
-        return self.world.takes_rule_action
-
-    @property
-    def longest_episode(self) -> int | None:
-        return self.world.longest_episode
-
-    @property
-    def limited(self) -> bool:
-        return self.world.limited
 
     def all_sides(self) -> World:
         return self

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evorl.mdp.core import Arena, Array, Decisions, Spec, StateDict, StepsTogether, World
+from evorl.mdp.wrapped_world import WrappedWorld
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
@@ -51,10 +52,8 @@ class Rewards(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardedWorld(World):
+class RewardedWorld(WrappedWorld):
     """A world with other rewards."""
-
-    world: World
 
     @abstractmethod
     def rewards(self, spec: Spec) -> Rewards:
@@ -64,22 +63,6 @@ class RewardedWorld(World):
     @property
     def sides(self) -> int:
         return self.world.sides
-
-    @property
-    def team_sides(self) -> int:
-        return self.world.team_sides
-
-    @property
-    def longest_episode(self) -> int | None:
-        return self.world.longest_episode
-
-    @property
-    def limited(self) -> bool:
-        return self.world.limited
-
-    @property
-    def takes_rule_action(self) -> bool:
-        return self.world.takes_rule_action
 
     def players(self, seed: int) -> tuple[int, ...]:
         return self.world.players(seed)
