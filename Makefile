@@ -27,7 +27,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests test-all affected mutants setup dist check learn faults compiler games browser web peers speed site notebooks picture
+.PHONY: help train test tests test-all affected mutants setup dist check learn faults compiler games football browser web peers speed site notebooks picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -87,6 +87,9 @@ games:
 	@$(call installed,node,nodejs,the tests of games in JavaScript)
 	@$(call installed,mcs,mono-mcs mono-runtime,the tests of games in C#)
 	@$(call installed,godot3-server,godot3-server,the tests of games in GDScript)
+
+football: $(VENV)/.core ## build the engine of mdp=football mdp.engine=gfootball, with its packages of the system
+	@scripts/football.sh $(PY)
 
 browser:
 	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)

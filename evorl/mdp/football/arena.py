@@ -9,16 +9,13 @@ import numpy as np
 from evorl.mdp.action_log import ActionLog
 from evorl.mdp.core import Array, Decisions, EpisodeEndHook
 from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.football.drawing import draw
 from evorl.mdp.football.games import SlotGames
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
 if TYPE_CHECKING:
     from evorl.mdp.football.world import Football
-
-COLOURS = np.array([(64, 110, 222), (226, 86, 70), (250, 250, 246), (250, 204, 62)], np.uint8)
-GRASS = (64, 122, 70)
-ZOOM = 5
 
 
 class FootballArena(EpisodeEndHook):
@@ -74,12 +71,8 @@ class FootballArena(EpisodeEndHook):
             self._seen[slot] = self._games[slot].begin(int(self._episode[slot]))
 
     def render(self, slot: int = 0) -> Array:
-        """The field from above, uint8 [360, 480, 3]: left team blue, right team red, ball white, own player yellow."""
-        image = np.empty((*self._seen.shape[2:], 3), np.uint8)
-        image[:] = GRASS
-        for layer, colour in zip(self._seen[slot][[0, 1, 3, 2]], COLOURS[[0, 1, 3, 2]], strict=True):
-            image[layer > 0] = colour
-        return image.repeat(ZOOM, 0).repeat(ZOOM, 1)
+        """The field from above, uint8 [360, 480, 3]."""
+        return draw(self._seen[slot])
 
     def state_dict(self) -> StateDict:
         return {"episode": self._episode.copy(), "log": self._log.state_dict()}

@@ -24,7 +24,7 @@ from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Welcome, encoded, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
-from evorl.mdp.remote.shared import Shared
+from evorl.mdp.shared import Shared
 from evorl.util.errors import Failure
 from evorl.util.seed import key, seed31
 

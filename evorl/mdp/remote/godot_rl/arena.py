@@ -18,7 +18,7 @@ from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.remote.godot_rl.game import Game
 from evorl.mdp.remote.messages import Cut, Nonsense
 from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable
-from evorl.mdp.remote.shared import Shared
+from evorl.mdp.shared import Shared
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 

@@ -1,0 +1,124 @@
+"""Processes of the engine built from source: started when a game needs one, and kept for the next game."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from evorl.mdp.core import Array
+from evorl.mdp.football.engine import REQUEST
+from evorl.mdp.football.frame import FRAME
+from evorl.mdp.shared import Shared
+from evorl.util.parents import with_parent
+from evorl.util.text import printable
+
+ROOT = Path(__file__).parents[3]
+RUN = "import sys; from evorl.mdp.football.engine import main; main(sys.argv[1])"
+DEADLINE_S = 60.0
+"""Seconds in which an engine must answer; the first answer takes some seconds, later ones some milliseconds."""
+LAST = 4096
+"""Bytes of what a process said last that are read."""
+
+
+class Ended(RuntimeError):
+    """The process has ended, or was ended since it was silent; the message says how."""
+
+
+class GameProcess:
+    """A process that plays games of a scenario. It ends with this one."""
+
+    def __init__(self, scenario: str) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", RUN, scenario],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=self._said, preexec_fn=with_parent(),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )  # fmt: skip
+        self._answer, self._length = bytearray(FRAME.itemsize), 0
+        self._owed = 0  # answers to requests whose sender did not wait for them
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ask(self, *request: int) -> Array:
+        """Send a `REQUEST`; return the record that answers it. Raises `Ended`."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.get_running_loop().sock_sendall(self._socket, REQUEST.pack(*request))
+                self._owed += 1
+                while self._owed:
+                    await self._receive()
+        except (TimeoutError, OSError, EOFError) as error:
+            late = f"said nothing for {DEADLINE_S:g} s" if isinstance(error, TimeoutError) else None
+            raise Ended(f"process {self.pid} of the game {late or self._end()}") from None
+        return np.frombuffer(bytes(self._answer), FRAME)[0]
+
+    async def _receive(self) -> None:
+        """Receive one answer, also if an earlier call was cancelled within it."""
+        loop, whole = asyncio.get_running_loop(), memoryview(self._answer)
+        while self._length < len(whole):
+            got = await loop.sock_recv_into(self._socket, whole[self._length :])
+            if not got:
+                raise EOFError
+            self._length += got
+        self._length, self._owed = 0, self._owed - 1
+
+    def _end(self) -> str:
+        """Say how it ended, in one line."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        status = self._process.returncode
+        if status is None:
+            return "has closed its socket"
+        how = f"ended with exit code {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
+        self._said.seek(max(self._said.seek(0, os.SEEK_END) - LAST, 0))
+        words = self._said.read().decode(errors="replace").strip().splitlines()
+        return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._socket.close()
+        self._said.close()
+
+
+class Pool:
+    """The processes of a scenario that play no game at present."""
+
+    def __init__(self, scenario: str) -> None:
+        self._scenario, self._closed = scenario, False
+        self._free: list[GameProcess] = []
+
+    def take(self) -> GameProcess:
+        return self._free.pop() if self._free else GameProcess(self._scenario)
+
+    def give_back(self, process: GameProcess) -> None:
+        if self._closed:
+            process.close()
+        else:
+            self._free.append(process)
+
+    def close(self) -> None:
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+
+POOLS: Shared[str, Pool] = Shared(Pool)
+"""By scenario."""
