@@ -8,14 +8,8 @@ PAPER = Paper(
     title="Lamarckian",
     source="Bai et al. 2022, Lamarckian (arXiv 2209.10055, IEEE Transactions on Games 2024). Of the paper we know the "
     "claims of its abstract and the programs of its code, and no table.",
-    tables=("pbt", "asynchronous", "sampling", "nsga2", "reward"),
+    tables=("pbt", "asynchronous", "sampling", "football", "nsga2", "reward"),
     unmeasured=(
-        Unmeasured(
-            "Sampling efficiency and training speed of PPO on Google football",
-            "both are twice those of RLlib, on up to 6000 cores",
-            "Bai et al. 2022, abstract",
-            "it takes a cluster of thousands of cores, and football is no world of evorl",
-        ),
         Unmeasured(
             "Game balancing",
             "evolved players test the balance of a commercial game",

@@ -43,7 +43,9 @@ def experiment(hydra: Hydra, *words: str) -> Any:
 
 @pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
+def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the engine of football that is built from source need not be there
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "mdp" / "stand_in"))
     group, choice = split(path)
     composed = config.compose(hydra, words_of(path))
     assert not group or composed.hydra.runtime.choices[group] == choice

@@ -121,7 +121,7 @@ class FootballBattle:
 
     async def _begin(self) -> Array:
         """Begin the game in a process. Raises `Ended`."""
-        bits = int(mix(np.uint64(self._seed)))
+        bits = int(mix(np.asarray(self._seed, np.uint64)))
         flags = (LEFT if 0 in self._sides else 0) | (RIGHT if 1 in self._sides else 0)
         flags |= (REVERSED if bits & 1 else 0) | (EVEN if bits & 2 else 0)
         self._process = self._process or self._pool.take()

@@ -44,7 +44,7 @@ class GameProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", RUN, scenario],
-                stdin=theirs, stdout=subprocess.DEVNULL, stderr=self._said, preexec_fn=with_parent(),
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=self._said, preexec_fn=with_parent(),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
                 start_new_session=True,
             )  # fmt: skip
@@ -66,7 +66,8 @@ class GameProcess:
         except (TimeoutError, OSError, EOFError) as error:
             late = f"said nothing for {DEADLINE_S:g} s" if isinstance(error, TimeoutError) else None
             raise Ended(f"process {self.pid} of the game {late or self._end()}") from None
-        return np.frombuffer(bytes(self._answer), FRAME)[0]
+        record: Array = np.frombuffer(bytes(self._answer), FRAME)[0]
+        return record
 
     async def _receive(self) -> None:
         """Receive one answer, also if an earlier call was cancelled within it."""

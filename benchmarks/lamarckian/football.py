@@ -1,0 +1,209 @@
+"""PPO on Google football: steps of training per second and goals, ours beside RLlib's on the same cores.
+
+Both programs play the same world, evorl's, with the same engine, network, batches and passes (conf/tuned/football_ppo);
+what the peer has stands in football_rllib.py. Rates: live workers are asked in turn, so that a drift of the machine
+hits all alike; bare is random steps of EnvPool's own vector environment, without a learner. Rates are medians. Goals:
+the deterministic policy of ours over 60 games at every evaluation, the peer's mean return over its last 100 training
+games. A share counts as reached at the first evaluation at or above it, and at least the run's length where there is
+none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.speed.common import OURS, PEERS, Worker, alternate, answer, bound
+from evorl.analysis.runs import RunRecord
+from evorl.cli.config import experiment_of_words
+from evorl.reproduction.parts import Given, Measurement, Sweep
+from evorl.reproduction.scores import mean_told, median_policies
+from evorl.reproduction.table import Analysis, Found, Profile, Rows, Table
+from evorl.util.errors import BadRequest
+
+HERE = Path(__file__).resolve().parent
+OUR_NAME, PEER_NAME, BARE_NAME = "evorl", "RLlib", "bare"
+GOALS = "eval/goals_mean"
+SHARE = 0.95
+ROUNDS, SECONDS = 5, 20.0
+
+
+class Case(NamedTuple):
+    label: str
+    words: tuple[str, ...]
+    steps: int
+    """Of training in ``profile=ci``."""
+
+
+NUMBERS = ("mdp.engine=gfootball", "mdp.observation=simple115")
+CASES = {
+    "close-pictures": Case("empty goal close, pictures, EnvPool", ("mdp.scenario=academy_empty_goal_close",), 400_000),
+    "close-numbers": Case(
+        "empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 400_000
+    ),
+    "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 2_000_000),
+}
+PPO = ("mdp=football", "rl=ppo")
+LEARN = ("seed=0,1,2,3,4", "eval.episodes=60")
+PAPER = ("+experiment=lamarckian/ppo_football", "seed=0,1,2")
+
+
+def peer_settings(words: tuple[str, ...], seed: int, steps: int | None) -> str:
+    """What football_rllib.py is asked: the settings of these words."""
+    made = experiment_of_words(words)
+    world, rl = made.mdp, made.rl
+    return json.dumps({
+        "world": {
+            name: getattr(world, name) for name in ("scenario", "engine", "observation", "rewards")
+        },
+        "games": rl.slots, "horizon": rl.horizon, "minibatch": rl.minibatch, "passes": rl.passes, "lr": rl.lr,
+        "gamma": rl.gamma, "clip": rl.clip, "entropy": rl.entropy_coef, "hidden": list(rl.net.hidden),
+        "cpus": os.cpu_count(), "seed": seed, "steps": steps,
+    })  # fmt: skip
+
+
+def rates(case: Case, given: Given) -> dict[str, Any]:
+    """Steps per second of training, ours and the peer's, and of the bare engine where that is EnvPool's."""
+    refuse(given)
+    words = (*PPO, *case.words)
+    world, rl = (made := experiment_of_words(words)).mdp, made.rl
+    world.ready()
+    with ExitStack() as stack:
+        workers = {
+            OUR_NAME: Worker(OURS, "ours.py", *words),
+            PEER_NAME: Worker(PEERS, str(HERE / "football_rllib.py"), peer_settings(words, 0, None)),
+        }
+        if world.engine == "envpool":
+            workers[BARE_NAME] = Worker(OURS, str(HERE / "football_bare.py"), world.scenario, str(rl.slots))
+        for worker in workers.values():
+            stack.enter_context(worker)
+        asked = {name: lambda _, worker=worker: worker.rate(SECONDS) for name, worker in workers.items()}
+        found = alternate(asked, range(ROUNDS))
+        return {"rates": found, "versions": workers[PEER_NAME].versions}
+
+
+def peer(case: Case, seed: int, given: Given) -> dict[str, Any]:
+    """The peer's curve: seconds, steps, mean return."""
+    refuse(given)
+    settings = peer_settings((*PPO, *case.words), seed, case.steps)
+    return dict(answer(PEERS, str(HERE / "football_rllib.py"), settings))
+
+
+def refuse(given: Given) -> None:
+    for word in given.words:
+        raise BadRequest("compares programs with fixed settings, so it takes no words", word.partition("=")[0])
+
+
+def ci() -> list[Sweep | Measurement]:
+    parts: list[Sweep | Measurement] = []
+    for name, case in CASES.items():
+        words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 20}")
+        parts += [Measurement(f"football-rates/{name}", partial(rates, case)), Sweep(f"football/{name}", words)]
+    close = CASES["close-numbers"]
+    parts += [Measurement(f"football-peer/{seed}", partial(peer, close, seed)) for seed in range(3)]
+    return parts
+
+
+def rate_rows(measured: Mapping[str, Any]) -> list[list[str]]:
+    """Of the first table."""
+    rows = []
+    for name, case in CASES.items():
+        if (found := measured.get(f"football-rates/{name}")) is None:
+            continue
+        each = {one: median(samples) for one, samples in found["rates"].items()}
+        bare = each.get(BARE_NAME)
+        rows.append([
+            case.label, f"{each[OUR_NAME]:,.0f}", f"{each[PEER_NAME]:,.0f}", f"{each[OUR_NAME] / each[PEER_NAME]:.2f}",
+            "-" if bare is None else f"{bare:,.0f}", "-" if bare is None else f"{each[OUR_NAME] / bare:.0%}",
+        ])  # fmt: skip
+    return rows
+
+
+def learned(label: str, curves: list[tuple[list[float], list[float], list[float]]]) -> list[str]:
+    """A row of the second table, of seconds, steps and shares of goals of each seed."""
+    found = [next((n for n, share in enumerate(shares) if share >= SHARE), None) for _, _, shares in curves]
+    where = [-1 if n is None else n for n in found]
+    cells = []
+    for column in (0, 1):
+        values = [curve[column][n] for curve, n in zip(curves, where, strict=True)]
+        reached = [None if n is None else value for n, value in zip(found, values, strict=True)]
+        cells.append(f"{bound(reached, values)}{median(values):,.0f}")
+    ends = [shares[-1] for _, _, shares in curves]
+    return [label, str(len(curves)), mean_told(ends, 2), *cells]
+
+
+def own_curve(run: RunRecord) -> tuple[list[float], list[float], list[float]]:
+    series = run.series[GOALS]
+    return series.seconds.tolist(), series.steps.tolist(), series.values.tolist()
+
+
+def case_of(run: RunRecord) -> str:
+    return run.directory.parent.name
+
+
+def analyse(there: Found) -> Analysis | None:
+    judged = [run for run in there.runs if GOALS in run.series]
+    by_case = {name: [run for run in judged if case_of(run) == name] for name in (*CASES, "football-paper")}
+    by_case = {name: runs for name, runs in by_case.items() if runs}
+    peers = [one["rows"] for name, one in there.measured.items() if name.startswith("football-peer/")]
+    first, curves = rate_rows(there.measured), {name: [*map(own_curve, runs)] for name, runs in by_case.items()}
+    if not first and not curves:
+        return None
+    labels = {name: case.label for name, case in CASES.items()}
+    rows = [learned(f"evorl, {labels.get(name, '11 against 11, hard')}", each) for name, each in curves.items()]
+    if peers:
+        columns = [tuple(np.array(one).T.tolist()) for one in peers]
+        rows.append(learned(f"RLlib, {labels['close-numbers']}", columns))
+    policies, medians = median_policies({name.replace("-", "_"): runs for name, runs in by_case.items()})
+    goals = Rows(("goals", "seeds", "share at the end", f"seconds to {SHARE:.0%}", "steps to it"), rows)
+    return Analysis(
+        header=["PPO", "evorl, steps/s", "RLlib, steps/s", "ratio", "bare EnvPool", "evorl's share of it"],
+        rows=first,
+        also=[goals, medians],
+        policies=policies,
+        data={
+            "rates": {
+                name: there.measured[key]["rates"]
+                for name in CASES
+                if (key := f"football-rates/{name}") in there.measured
+            },
+            "goals": {name: [shares for _, _, shares in each] for name, each in curves.items()},
+        },
+    )
+
+
+def measured(data: Mapping[str, Any]) -> str:
+    told = []
+    for name, found in data["rates"].items():
+        ratio = median(found[OUR_NAME]) / median(found[PEER_NAME])
+        told.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
+    for name, shares in data["goals"].items():
+        label = CASES[name].label if name in CASES else "11 against 11, hard"
+        told.append(f"{label}: {mean_told([each[-1] for each in shares], 2)} goals a game at the end")
+    return "; ".join(told)
+
+
+TABLE = Table(
+    title="PPO on Google football",
+    of="Sampling efficiency and training speed of PPO on Google football",
+    claim="both are twice those of RLlib, on up to 6000 cores",
+    source="Bai et al. 2022, abstract",
+    about=__doc__,
+    profiles={
+        "ci": Profile("two academy exercises, both engines; rates of 5 rounds, 5 seeds of learning; 2 cores", 20, ci()),
+        "paper": Profile(
+            "11 against 11, hard, 150,000,000 steps; 3 seeds", 2000, [Sweep("football/football-paper", PAPER)]
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+    peers=True,
+)
