@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
 
+ROOT = Path(__file__).parents[2]
 STAND_IN = str(Path(__file__).parent / "stand_in")
 
 
@@ -242,6 +246,38 @@ def test_an_engine_that_cannot_start_is_told(stand_in: None, monkeypatch: pytest
     told = pytest.raises(WorldError, match=r"No module named 'gfootball\.scenarios\.academy_corner'")
     with closing(world(scenario="academy_corner")) as game, closing(game.arena(1, Episodes(0))) as arena, told:
         arena.recv()
+
+
+# ------------------------------------------------------------------ the engine itself
+
+
+built = pytest.mark.skipif(find_spec("gfootball_engine") is None, reason="needs the engine from source: make football")
+
+
+@built
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["academy_empty_goal_close 5 60", "5_vs_5 8 250", "11_vs_11_kaggle 3 120"])
+def test_games_are_those_of_its_own_environment(game: str) -> None:
+    """From both sides, whatever was played before: numbers, pictures, both rewards, and ends."""
+    code = [sys.executable, str(Path(__file__).parent / "football_oracle.py"), *game.split()]
+    done = subprocess.run(code, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@built
+@pytest.mark.slow
+def test_the_engine_conforms_and_goes_on_bit_for_bit() -> None:
+    with closing(world(scenario="5_vs_5", opponent="self", time_limit=15)) as game:
+        game.ready()
+        evorl.mdp.check(game, slots=4, decisions=20)
+
+
+@built
+def test_the_scenarios_are_those_of_the_package() -> None:
+    package = find_spec("gfootball")
+    assert package is not None and package.submodule_search_locations is not None
+    folder = Path(package.submodule_search_locations[0]) / "scenarios"
+    assert {path.stem for path in folder.glob("[0-9a]*.py")} == {*SCENARIOS}
 
 
 # ------------------------------------------------------------------ refusals
