@@ -211,25 +211,32 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             try:
                 await self._play_episode(game)
             except (Exception, asyncio.CancelledError) as error:
+                self._go_on(game)
                 if self._leaving or self._gives_up(game, error):
                     return
                 await asyncio.sleep(game.pause)
             else:
-                game.number, game.failures = game.number + 1, 0
+                game.ended, game.failures = True, 0
                 for slot in game.slots:
                     self._slot_states[slot].shown, self._slot_states[slot].loaded = False, None
 
     async def _play_episode(self, game: Game) -> None:
-        for slot in game.slots:
-            self._slot_states[slot].log.clear()
-        key = self._key(game)
+        key = int(self._episodes(game.index, game.number + game.ended))
         battle = self._mdp.reset(*self._players(key), seed=key)
         if self.on_frame is not None and hasattr(battle, "on_frame"):
             battle.on_frame = self.on_frame
         async with battle as game.battle:
+            self._go_on(game)
             pairs = zip(game.slots, game.battle.controllers, strict=True)
             await run_all([self._play_side(slot, controller) for slot, controller in pairs])
             self._notify_episode_end()
+
+    def _go_on(self, game: Game) -> None:
+        """Leave an ended episode behind. Until then a saved state is of it, since nobody has received its outcome."""
+        if game.ended:
+            game.number, game.ended = game.number + 1, False
+            for slot in game.slots:
+                self._slot_states[slot].log.clear()
 
     async def _play_side(self, slot: int, controller: Controller) -> None:
         """Play one side of one episode. Names are bound before the loop, which runs once per decision."""

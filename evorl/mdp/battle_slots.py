@@ -18,6 +18,7 @@ class Game:
     index: int
     slots: range
     number: int = 0
+    ended: bool = False  # that episode is over, and the next one not entered yet
     failures: int = 0  # of the current episode
     replays: int = 0  # that failed while a state was loaded
     pause: float = 0  # seconds before it starts again

@@ -5,6 +5,7 @@ Where that engine is not built, a stand-in plays (tests/mdp/stand_in), in which 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -22,9 +23,9 @@ import pytest
 import evorl.mdp
 from evorl.mdp.core import Array, Decisions, WorldError
 from evorl.mdp.football import Football
-from evorl.mdp.football.engine import ACTIONS, RULE, turned
+from evorl.mdp.football.engine import ACTIONS, BEGIN, RULE, turned
 from evorl.mdp.football.frame import FEATURES, FRAME, PLAYERS, checkpoints, picture, seen_by, simple115
-from evorl.mdp.football.process import POOLS
+from evorl.mdp.football.process import POOLS, GameProcess
 from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
@@ -203,6 +204,44 @@ def test_a_saved_game_goes_on_bit_for_bit(stand_in: None, opponent: str) -> None
         assert first[slot] == whole[slot][:26]
         assert rest[slot][0][:2] == whole[slot][25][:2]  # what came of earlier actions is not told again
         assert rest[slot][1:] == whole[slot][26:]
+
+
+def test_what_came_of_a_game_is_saved_while_the_next_one_begins(
+    stand_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, ask = [False], GameProcess.ask
+
+    async def held_up(self: GameProcess, *request: int) -> Array:
+        while request[0] == BEGIN and held[0]:
+            await asyncio.sleep(0.01)
+        return await ask(self, *request)
+
+    def until(arena: Any, game: int) -> list[Row]:
+        rows: list[Row] = []
+        while not rows:
+            told = arena.recv()
+            rows = [seen(told, slot) for slot in told.slots.tolist() if slot == game]
+        return rows
+
+    monkeypatch.setattr(GameProcess, "ask", held_up)
+    with closing(world(time_limit=3)) as game, closing(game.arena(2, Episodes(0))) as arena:
+        until(arena, 0), until(arena, 1)
+        for number in range(3):
+            held[0] = number == 2  # after which game 1 is over
+            arena.send(np.array([1]), np.array([[0]]))
+            if not held[0]:
+                until(arena, 1)
+        arena.send(np.array([0]), np.array([[0]]))
+        until(arena, 0)
+        while not arena._games[1].ended:  # type: ignore[attr-defined]
+            arena.send(np.array([0]), np.array([[RULE]]))
+            until(arena, 0)
+        state, held[0] = arena.state_dict(), False
+        (row,) = until(arena, 1)
+        assert row[4] and row[5]["length"] == 3
+        with closing(game.arena(2, Episodes(0))) as other:
+            other.load_state_dict(state)
+            assert until(other, 1) == [row]
 
 
 def test_a_crash_that_does_not_repeat_changes_nothing(
