@@ -90,6 +90,7 @@ def test_nothing_is_planted_where_tests_fail_without_a_defect(checkout: Path, tm
     assert told.startswith("without a defect: exit code 1") and "defects caught" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_neither_copies_nor_processes(checkout: Path, tmp_path: Path, number: int) -> None:
     sleep = "import os, subprocess, sys\nfrom pathlib import Path\n\nPath('began').write_text(str(os.getpid()))\n"

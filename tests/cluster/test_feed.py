@@ -254,6 +254,7 @@ def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group,
 # ------------------------------------------------------------------ deaths
 
 
+@pytest.mark.slow_cases(but=("sent", "confirmed"))
 @pytest.mark.parametrize("moment", ["sent", "confirmed", "shown", "answered"])
 def test_no_call_is_lost_when_a_keeper_dies(
     spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -314,6 +315,7 @@ def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[.
     assert [answer for _, answer in islice(stream, 40)] == [total] * 40
 
 
+@pytest.mark.slow
 def test_hosts_behind_a_dead_keeper_do_not_count_as_unreachable(
     spawn: Callable[..., tuple[Group, Log]], long_timeout: None
 ) -> None:
@@ -423,6 +425,7 @@ def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], 
     assert pool.replaced > rounds // 30
 
 
+@pytest.mark.slow_cases(but=("beside another",))
 @pytest.mark.parametrize("worker", ["alone", "beside another", "not the keeper"])
 def test_a_receiver_that_hangs_is_replaced_with_its_worker(
     spawn: Callable[..., tuple[Group, Log]], worker: str
@@ -445,6 +448,7 @@ def test_a_receiver_that_hangs_is_replaced_with_its_worker(
 # ------------------------------------------------------------------ losses
 
 
+@pytest.mark.slow
 def test_hosts_that_others_cannot_reach_get_it_from_the_driver(
     spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

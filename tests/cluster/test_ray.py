@@ -77,6 +77,7 @@ def until(reached: Callable[[], bool]) -> None:
         assert time.monotonic() < ends
 
 
+@pytest.mark.slow
 def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., Any]) -> None:
     group, alone = spawn(deadline_s=30.0), Local().spawn(toys.Counter, MEMBERS)
     big = np.arange(50_000.0)
@@ -113,6 +114,7 @@ def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) ->
     assert group.pool.replaced >= 1
 
 
+@pytest.mark.slow
 def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
     with pytest.raises(toys.Refused, match="cannot be made"):
         spawn(toys.unmakeable)
@@ -121,6 +123,7 @@ def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
         group.all("refuse")
 
 
+@pytest.mark.slow
 def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
     words = (*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=3000")
     fingers = []

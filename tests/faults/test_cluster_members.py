@@ -56,6 +56,7 @@ def sums(x: int) -> list[int]:
 # ------------------------------------------------------------------ by their own doing
 
 
+@pytest.mark.slow_cases(but=("loops", "is stopped"))
 @pytest.mark.parametrize("way", WAYS)
 def test_who_dies_once_is_replaced_once_and_nothing_is_lost(way: str, spawn: Spawn) -> None:
     group = spawn(way, "add", times=1)
@@ -82,7 +83,7 @@ STACKS = {  # where it happened, innermost call first; of exceptions, their trac
 }
 
 
-@pytest.mark.slow_cases(but=("segfaults", "exits"))
+@pytest.mark.slow_cases(but=("segfaults",))
 @pytest.mark.parametrize("way", ENDS)
 def test_who_dies_again_and_again_ends_the_group_and_is_named(way: str, spawn: Spawn) -> None:
     group = spawn(way, "add", times=10)
@@ -244,6 +245,7 @@ def test_a_driver_with_threads_of_its_own_forks_workers_that_compute() -> None:
 # ------------------------------------------------------------------ many groups
 
 
+@pytest.mark.slow
 def test_many_groups_at_once_do_not_meet() -> None:
     def one(number: int) -> list[int]:
         group = Processes(workers=1).spawn(partial(Victim, Path("/nowhere"), "exits", "never"), 2)
@@ -302,6 +304,7 @@ def test_a_run_of_a_world_that_segfaults_says_which_member_where_and_how_often(
     assert said.out.count("replaced") >= 2
 
 
+@pytest.mark.slow
 def test_a_run_of_a_world_that_raises_shows_its_own_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def end_supervisors(group: RemoteGroup) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow_cases(but=("end_supervisor", "end_worker"))
 @pytest.mark.parametrize("kill", [end_worker, end_supervisor, end_supervisors])
 def test_what_a_world_has_started_ends_with_its_worker(kill: Callable[[RemoteGroup], None]) -> None:
     group = Processes(workers=1).spawn(Parent, 1)

@@ -175,6 +175,7 @@ def test_a_second_signal_leaves_at_once_with_the_last_checkpoint_whole(victim: C
     assert it.stop(signal.SIGTERM) == 143
 
 
+@pytest.mark.slow_cases("15")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_start_up_leaves_quietly(number: signal.Signals, victim: Callable[..., Victim]) -> None:
     it = victim(*settings("pong", steps=10**9), start_up=True)

@@ -42,7 +42,7 @@ def of(sweep: Path, job: str) -> dict[str, Any]:
     return config.read_run_config(sweep / job, "run")
 
 
-@pytest.mark.slow_cases(but=("random",))
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "nsga2", "cma_es"])
 def test_cartpole_is_searched(tmp_path: Path, name: str) -> None:
     words = ("--multirun", "mdp=cartpole", *QUICK, *SEARCH, f"hydra.sweeper.evolver={name}", "hydra.sweeper.jobs=6")

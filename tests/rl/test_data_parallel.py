@@ -78,7 +78,7 @@ def check_case(case: str) -> None:
         assert torch.allclose(several[name], tensor, rtol=1e-4, atol=1e-5), name
 
 
-@pytest.mark.slow_cases(but=("ppo", "vtrace", "dqn", "sac"))
+@pytest.mark.slow_cases(but=("ppo", "sac"))
 @pytest.mark.parametrize("case", CASES)
 def test_several_learners_take_the_steps_of_one(case: str) -> None:
     check_case(case)
@@ -174,6 +174,7 @@ def test_a_closed_run_leaves_nothing() -> None:
     assert learners_of(os.getpid()) == [] and files() == before
 
 
+@pytest.mark.slow_cases("15-was killed by SIGTERM")
 @pytest.mark.parametrize(
     ("number", "told"),
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGTERM, "was killed by SIGTERM"),

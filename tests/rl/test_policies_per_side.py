@@ -33,7 +33,7 @@ def run(place: Path, case: str, steps: int, *words: str) -> Path:
     return place
 
 
-@pytest.mark.slow_cases(but=("opponents",))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: Path) -> None:
     whole, part = run(tmp_path / "whole", case, 600), run(tmp_path / "part", case, 300)
