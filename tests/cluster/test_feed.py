@@ -226,6 +226,7 @@ def test_pieces_follow_each_other(spawn: Callable[..., tuple[Group, Log]], piece
         assert group.all("total", log.count) == [total] * 5
 
 
+@pytest.mark.slow
 def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group, Log]]) -> None:
     """Neither the other worker of its host nor the hosts behind it in the tree wait for its call."""
     group, log = spawn()
@@ -304,6 +305,7 @@ def test_no_call_is_lost_when_a_keeper_dies(
     assert len(struck) >= 3 and pool.replaced >= len(struck) - 1
 
 
+@pytest.mark.slow
 def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[..., tuple[Group, Log]]) -> None:
     """The keeper dies, and a new copy begins while calls on their way still need what the former one had."""
     group, log = spawn(workers=2, hosts=("a",), members=8, piece=2000)

@@ -76,6 +76,7 @@ def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_timeout")
 def test_each_host_gets_one_copy_and_few_hosts_from_the_driver(spawn: Callable[..., Group]) -> None:
     group = spawn()

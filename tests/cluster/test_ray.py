@@ -258,6 +258,7 @@ def not_to_be_made() -> None:
         Ray().spawn(toys.unmakeable, MEMBERS, (toys.Refused,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cycle",
     [
@@ -384,6 +385,7 @@ def test_options_go_to_the_ray_that_begins_or_to_its_driver(monkeypatch: pytest.
 # ------------------------------------------------------------------ over a network
 
 
+@pytest.mark.slow
 def test_a_joined_ray_is_spoken_to_with_keys_of_the_run(address: str, spawn: Callable[..., Any]) -> None:
     group = spawn(address=address, cpus=0.1)
     endpoint = group.pool.launcher.endpoint
@@ -446,11 +448,13 @@ def test_only_workers_of_the_same_host_get_shared_memory() -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_a_cluster_without_room_is_refused(address: str) -> None:
     with pytest.raises(BadRequest, match=r"no room for 2 workers of 99 CPUs .* has 2 CPUs"):
         Ray(address=address, cpus=99.0, deadline_s=1.0).spawn(toys.Counter, MEMBERS)
 
 
+@pytest.mark.slow
 def test_a_process_is_part_of_one_ray(address: str) -> None:
     with pytest.raises(BadRequest, match=f"part of the Ray at {address} already"):
         Ray(address="elsewhere:1").spawn(toys.Counter, MEMBERS)

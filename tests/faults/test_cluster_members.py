@@ -137,6 +137,7 @@ def test_who_is_slow_but_lives_is_left_alone(spawn: Spawn) -> None:
     assert group.pool.replaced == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> None:
     group = spawn()
     pending = [group.any("ask", i) for i in range(10)]
@@ -190,6 +191,7 @@ def test_a_stopped_nurse_is_replaced_when_it_is_needed(spawn: Spawn, monkeypatch
     assert group.all("add", 3) == sums(3)
 
 
+@pytest.mark.slow
 def test_a_driver_may_have_many_files_open(spawn: Spawn) -> None:
     """As many as hundreds of workers make; `select.select` takes none whose number is 1024 or more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

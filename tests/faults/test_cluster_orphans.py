@@ -142,6 +142,7 @@ def test_a_worker_that_ends_takes_nothing_of_another_with_it() -> None:
     check_gone(*begun[1])
 
 
+@pytest.mark.slow
 def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for what their worlds have left takes a look at every process of the machine."""
     looks = memoryview(mmap.mmap(-1, 4)).cast("i")

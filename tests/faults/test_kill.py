@@ -160,6 +160,7 @@ def test_killed_between_checkpoints_and_moved_it_ends_the_same(
     assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_at_once_with_the_last_checkpoint_whole(victim: Callable[..., Victim]) -> None:
     it = victim(*settings("duel", "mdp.delay_ms=[60,60]", "checkpoint.every=1"))
     it.go_on()

@@ -94,7 +94,7 @@ def test_a_file_of_an_earlier_version_is_read() -> None:
     assert outputs["action"].tolist() == [[int(right > left)] for left, right in LOGITS]
 
 
-@pytest.mark.slow_cases(but=("ppo-gaussian",))
+@pytest.mark.slow_cases(but=("ppo",))
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_with_noise_draws_as_the_policy(case: str) -> None:
     compared = played(CASES[case], deterministic=False)

@@ -109,7 +109,7 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
-@pytest.mark.slow_cases(but=("duel-lstm", "td3", "vtrace-parts", "asynchronous"))
+@pytest.mark.slow_cases(but=("td3", "vtrace-parts", "asynchronous"))
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""

@@ -149,6 +149,7 @@ def test_a_team_needs_all_of_its_slots(tmp_path: Path, capsys: pytest.CaptureFix
     assert "opponents.sides: Soccer has the sides 0 to 1, not 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
     """It is what the world's own key for it does."""
     own = (*QUICK, *PONG, "mdp.opponent=self", "budget.steps=1000")

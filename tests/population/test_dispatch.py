@@ -207,6 +207,7 @@ def alone() -> list[float]:
         found.close()
 
 
+@pytest.mark.slow
 def test_members_begin_with_the_parameters_of_a_driver_with_more_threads(caplog: pytest.LogCaptureFixture) -> None:
     torch.set_num_threads(2)  # as a process begins
     try:

@@ -262,6 +262,7 @@ def test_workers_know_the_origin(case: str, sources: Path, alone: Callable[[str]
     assert evaluated(tmp_path / "there") == evaluated(alone(case))
 
 
+@pytest.mark.slow
 def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
     sources: Path, alone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

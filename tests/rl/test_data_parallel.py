@@ -101,6 +101,7 @@ def test_the_comparison_notices(case: str, function: Any, old: str, new: str, mo
     check_mutation(monkeypatch, check_case, (case,), function, old, new)
 
 
+@pytest.mark.slow
 def test_a_number_of_learners_has_its_bits() -> None:
     first, second = (learned("ppo", 3)[0] for _ in range(2))
     assert all(torch.equal(x, second[name]) for name, x in first.items())

@@ -201,7 +201,7 @@ def check_steps(name: str) -> None:
     assert not all(torch.equal(x, state["policy"][part]) for part, x in state["policy_target"].items())
 
 
-@pytest.mark.slow_cases("long", "plain", "no burn-in")
+@pytest.mark.slow_cases("long", "plain", "no burn-in", "c51")
 @pytest.mark.parametrize("name", CASES)
 def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     check_steps(name)
