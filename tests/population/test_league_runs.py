@@ -31,7 +31,7 @@ from evorl.util.errors import BadRequest
 @pytest.fixture(scope="module")
 def league(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("league") / "run"
-    assert go(*QUICK, *CASES["league"][:-1], "budget.steps=5000", f"hydra.run.dir={place}") == 0
+    assert go(*QUICK, *CASES["league"], f"hydra.run.dir={place}") == 0
     return place
 
 

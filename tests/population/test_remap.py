@@ -68,7 +68,7 @@ def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     assert all(tuple(one["genes"]) == ("rl.lr",) for one in past)
     there = run.with_name("halves")
     shutil.copytree(run, there)
-    assert go(f"resume={run}", *OTHER, "budget.steps=4000") == 0
+    assert go(f"resume={run}", *OTHER, "budget.steps=5000") == 0
     assert journal(run)[: len(past)] == past
     now = journal(run)[len(past) :]
     assert len(now) > 6 and all(within(one["genes"]) for one in now)
@@ -76,9 +76,9 @@ def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     written = yaml.safe_load((run / ".hydra" / "config.yaml").read_text())["ec"]["genes"]["rl"]
     assert written["lr"] == {"low": 1e-4, "high": 1e-3, "log": True} and written["clip"] == [0.1, 0.3]
 
-    assert go(f"resume={there}", *OTHER, "budget.steps=3000") == 0
+    assert go(f"resume={there}", *OTHER, "budget.steps=3500") == 0
     stop = newest(there)["run"]["steps"]
-    assert go(f"resume={there}", "budget.steps=4000") == 0
+    assert go(f"resume={there}", "budget.steps=5000") == 0
     assert journal(there) == journal(run)
     assert fingerprint(there, aside=[stop]) == fingerprint(run, aside=[stop])
 
