@@ -8,7 +8,6 @@ actions again, up to where the battle was, and nobody notices. If it does not, t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -124,9 +123,8 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Let games play until ``ready()``, and take what else has arrived by then. Raises `WorldError`."""
-        began = time.monotonic()
         while not self._take(ready):
-            self._battles.poll(began)
+            self._battles.poll()
         before = -1
         while len(self._fresh) > before and not every(self._waits):
             before = len(self._fresh)
