@@ -34,7 +34,7 @@ def of(sweep: Path, job: str) -> dict[str, Any]:
     return config.read_run_config(sweep / job, "run")
 
 
-@pytest.mark.slow
+@pytest.mark.slow_cases(but=("random",))
 @pytest.mark.parametrize("name", ["random", "nsga2", "cma_es"])
 def test_cartpole_is_searched(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
