@@ -123,7 +123,6 @@ def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
         group.all("refuse")
 
 
-@pytest.mark.slow
 def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
     words = (*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=3000")
     fingers = []
