@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from remote_games import TAG
 from tiny import Walk
 
 from evorl.mdp.begin import begin
@@ -17,6 +18,7 @@ from evorl.mdp.duel import Duel
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.pong import Pong
 from evorl.mdp.random_play import random_action
+from evorl.mdp.remote import Remote
 from evorl.mdp.soccer import Soccer
 from evorl.mdp.volley import Volley
 from evorl.util.seed import Episodes, generator
@@ -66,6 +68,15 @@ def test_a_slot_sees_the_side_that_its_key_gives_it_and_all_else_as_before(name:
             plain.send(before.slots, actions)
             told.send(before.slots, actions)
     assert ends > 2 and len(sides) > 1
+
+
+@pytest.mark.parametrize("opponent", ["self", "game"])
+def test_games_of_other_programs(opponent: Any) -> None:
+    with closing(Remote(command=TAG, opponent=opponent, tell_side=True)) as world:
+        check(world, slots=2 * world.sides, decisions=15)
+        with closing(begin(world, 8, EPISODES)) as arena:
+            assert arena.spec.who == "side"
+            arena.recv()
 
 
 def test_the_key_gives_the_side_that_the_game_has() -> None:

@@ -63,6 +63,13 @@ def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     assert fingerprint(here) == fingerprint(there)
 
 
+def test_who_is_told_its_side_is_judged_as_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = run(tmp_path / "run", "pong", 128)
+    assert evaluate([f"run={place}", "episodes=2"]) == 0
+    assert evaluate(["matrix=true", f"players=[{place},rule]", "games=4", f"out={tmp_path / 'out'}"]) == 0
+    assert "rule" in capsys.readouterr().out
+
+
 def test_sides_with_other_observations_and_actions_learn_in_one_run(tmp_path: Path) -> None:
     """At random they get 3 of 8 points; each can have all by what it alone sees."""
     place = tmp_path / "run"
