@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from harness import QUICK, fingerprint, go, newest
-from sweeping import Sweep, trained_once
+from sweeping import Sweep, told, trained_once
 
 from evorl.cli import config
 from evorl.jobs.search_loop import TOLD
@@ -27,15 +27,6 @@ PBT = (
     *("hydra.sweeper.evolver.inherit_optimizer=true", "hydra.sweeper.evolver.worst=0.4"),
     *("mdp.dose=0", "+mdp.length=20", "budget.steps=1000", "seed=3"),
 )
-
-
-def told(sweep: Path) -> list[dict[str, Any]]:
-    """What the evolver was told, without what the clock says."""
-    rows = [json.loads(line) for line in (sweep / TOLD).read_bytes().splitlines()]
-    for row in rows:
-        row["results"].pop("seconds", None)
-        del row["seconds"]
-    return rows
 
 
 def of(sweep: Path, job: str) -> dict[str, Any]:
