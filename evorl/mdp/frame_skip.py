@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evorl.mdp.core import Arena, Array, Decisions, SavedAtAnyTime, StateDict, heads
+from evorl.mdp.core import Arena, Array, Decisions, SavedAtAnyTime, StateDict, StepsTogether, heads
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.wrapped_arena import EpisodesOfSlots, WrappedArena
 from evorl.util import seed as seeds
@@ -56,6 +56,7 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         self.length = np.zeros(slots, np.int64)  # its decisions in the arena within
         self.acting, self.waits, self._due = np.zeros((3, slots), np.bool_)  # due: the action is to be passed on
         self._loaded = False
+        self._shown: Decisions | None = None  # by the last `recv`
         self._reward = np.zeros((slots, len(arena.spec.rewards)), np.float32)
         self._offsets = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # of each component's part of a mask
         self._draw(np.arange(slots))
@@ -71,6 +72,8 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
             self._repeats[slots] = least
 
     def recv(self) -> Decisions:
+        if self._shown is not None and self.waits.all() and isinstance(self, StepsTogether):
+            return self._shown  # the same until actions are sent
         cost = 0
         while True:
             if self._due.any():
@@ -82,7 +85,8 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
             if len(ready):
                 break
         self.waits[ready] = True
-        return replace(now, slots=ready, reward=self._reward, cost=cost, results=results)
+        self._shown = replace(now, slots=ready, reward=self._reward, cost=cost, results=results)
+        return self._shown
 
     def send(self, slots: Array, actions: Array) -> None:
         self.action[slots], self.left[slots] = actions, self._repeats[slots]
@@ -151,5 +155,5 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         self._episodes.load_state_dict(state["episodes"])
         for name in SAVED:
             getattr(self, name)[...] = state[name]
-        self._due[:], self._loaded = False, True
+        self._due[:], self._loaded, self._shown = False, True, None
         self._draw(np.arange(self.slots))

@@ -97,14 +97,15 @@ class RewardedArena(WrappedArena):
         self.rewards = rewards
         self._value = np.zeros(self.slots)  # f of the newest observation of each slot
         self._before = np.zeros(self.slots)  # f of the observation in which a slot acted
-        self._in_flight = np.zeros(self.slots, np.bool_)  # an action of the slot is in flight
+        self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
+        self._in_flight = np.zeros(self.slots, np.bool_)  # the outcome of the last action was not received
         self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
 
     def recv(self) -> Decisions:
         decisions = self.arena.recv()
         rows = decisions.slots
         self._reward[rows] = self.rewards.own(decisions.reward[rows])
-        acted = self._in_flight.copy()
+        acted = self._acted.copy()
         acted[decisions.failed] = False
         self._in_flight[rows] = False
         if self.rewards.shapes:
@@ -124,7 +125,7 @@ class RewardedArena(WrappedArena):
 
     def send(self, slots: Array, actions: Array) -> None:
         self._before[slots] = self._value[slots]
-        self._in_flight[slots] = True
+        self._acted[slots] = self._in_flight[slots] = True
         self.arena.send(slots, actions)
 
     def state_dict(self) -> StateDict:
@@ -136,8 +137,9 @@ class RewardedArena(WrappedArena):
 
     def load_state_dict(self, state: StateDict) -> None:
         self.arena.load_state_dict(state)
-        own = state.get("rewarded", {"before": self._before, "in_flight": np.zeros(self.slots, np.bool_)})
-        self._before[:], self._in_flight[:] = own["before"], own["in_flight"]  # missing in runs of older versions
+        own = state.get("rewarded", {"before": self._before, "in_flight": False})  # missing in runs of older versions
+        self._before[:], self._in_flight[:] = own["before"], own["in_flight"]
+        self._acted[:] = self._in_flight
 
 
 def flat(inputs: tuple[Array, ...]) -> Array:

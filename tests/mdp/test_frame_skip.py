@@ -126,6 +126,7 @@ def test_returns_and_lengths_are_those_of_the_world_without_discounts() -> None:
         cost, found = 0, list[dict[str, float]]()
         while not found:
             now = arena.recv()
+            assert arena.recv().results == now.results  # the same until actions are sent
             cost += now.cost
             found = [results for _, results in now.results]
             arena.send(now.slots, np.ones((len(now.slots), 1), np.int64))
