@@ -57,6 +57,10 @@ def episode(world: PettingZoo, choice: int = -1, key: int = 4) -> tuple[TurnBatt
     return battle, asyncio.run(play(battle, choice))
 
 
+@pytest.mark.slow_cases(
+    "mpe-random", "mpe in turns-random", "mpe in turns-self", "continuous-random", "unlike agents-random",
+    "without masks-self", "remembers-self",
+)  # fmt: skip
 @pytest.mark.parametrize("opponent", ["self", "random"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_conformance(name: str, opponent: Any) -> None:
@@ -97,6 +101,12 @@ def test_unlike_agents_have_one_form() -> None:
     assert ant[0][1].tolist() == [True, True, False] and ant[1][1].tolist() == [False, True, False]
     free = replace(COUNTS, kwargs={"masks": False})
     assert episode(free, choice=0)[1][2][1][1].tolist() == [True, True, True]
+
+
+@pytest.mark.parametrize("mask", [[1, 2], [1, -1], [1.0, 0.5], [1], [1, 1, 1]])
+def test_a_mask_that_is_none_is_refused(mask: list[float]) -> None:
+    with pytest.raises(Mismatch, match=r"the mask of ant is declared bool \[2\], and the world gave"):
+        COUNTS.form.legal(0, None, {"action_mask": np.array(mask)})
 
 
 def test_results_come_from_infos() -> None:
@@ -170,7 +180,7 @@ def test_a_game_can_be_drawn() -> None:
     assert COUNTS.seconds_per_step == 1 / 5 and GIFTS.seconds_per_step is None
 
 
-@pytest.mark.slow_cases("opponents=none")
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("opponents=none",), ("opponents=pfsp", "opponents.snapshot=256")], ids="".join)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...], tmp_path: Path) -> None:
     own = (*QUICK, "mdp=pettingzoo", f"mdp.id={FOUR.id}", *words)
