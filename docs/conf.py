@@ -55,6 +55,7 @@ API = {
 """Modules with a page each, by the part of the API index."""
 SEARCHED = {
     "running": ["resume a run", "stop a run", "evaluate a policy", "film a policy"],
+    "python": ["load policy act", "load a trained policy"],
     "opponents": ["payoff matrix", "play against past selves"],
     "populations": ["lifetime", "objectives", "warm start"],
     "searches": ["hyperparameter search"],

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-pytest_plugins = ["affected"]
+pytest_plugins = ["affected", "browsing"]
 settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
 settings.load_profile("unhurried")
 settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))  # of tests/mutants.py

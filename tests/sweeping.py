@@ -9,9 +9,11 @@ import subprocess
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness import QUICK, ROOT, Alone, Faulty, go, rows, start
 
+from evorl.jobs.search_loop import TOLD
 from evorl.mdp.core import Array, State, Step
 
 
@@ -89,3 +91,12 @@ def trained_once(run: Path) -> bool:
     """Whether each batch of the run was learned from once, up to its budget."""
     learned = [row["step"] for row in rows(run) if "loss/policy" in row]
     return learned == sorted(set(learned)) and len({b - a for a, b in zip([0, *learned], learned, strict=False)}) == 1
+
+
+def told(sweep: Path) -> list[dict[str, Any]]:
+    """What the evolver was told, without what the clock says."""
+    lines = [json.loads(line) for line in (sweep / TOLD).read_bytes().splitlines()]
+    for line in lines:
+        line["results"].pop("seconds", None)
+        del line["seconds"]
+    return lines

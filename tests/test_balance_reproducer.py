@@ -124,3 +124,5 @@ def test_a_tiny_search_is_judged_and_reported(tmp_path: Path) -> None:
     assert all(genes <= one.keys() for one in found["search"])
     page = (tmp_path / "out" / "duel.md").read_text()
     assert "without charge" in page and "points for a tenth of its range" in page and "duel_front.png" in page
+    films = [film.name for film in (tmp_path / "out").glob("*.mp4")]
+    assert "duel_most_changed.mp4" in films and all(f"[film]({name})" in page for name in films)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,26 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import PATIENCE_MS, needs_chromium
 from test_report import write_run, write_sweep
 
 from evorl.report import main
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-PATIENCE_MS = 120_000
 pytestmark = [
     pytest.mark.fault,
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root"),
+    needs_chromium,
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -26,9 +26,10 @@ import numpy as np
 from benchmarks.balance.model import Floats, Line, fitted, smallest_even, through
 from evorl.analysis.figures import style
 from evorl.analysis.fronts import front_figure
-from evorl.analysis.population import PopulationLog, read_population_log
+from evorl.analysis.population import LoggedIndividual, PopulationLog, read_population_log
 from evorl.analysis.runs import find_runs, read_runs
 from evorl.ops.student_t import half_width
+from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Given, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
 
@@ -176,6 +177,7 @@ def analyse(there: Found) -> Analysis | None:
     if "judged" not in there.measured or not all(place.is_dir() for place in begun.values()):
         return None
     found, log = there.measured["judged"], log_of(begun["search"])
+    films = films_of_ends(log)
     start, balanced = win_rates(log_of(begun["start"])), found["balanced"]
     games = {"designer's": (dict(zip(GENES, OWN, strict=True)), start)} | {
         name: (found[key]["game"], found[key]["rates"])
@@ -189,14 +191,16 @@ def analyse(there: Found) -> Analysis | None:
             [name, *(f"{x:.4g}" for x in game.values()), told(rates), str(len(rates)), f"{distance(game):.3f}"]
             for name, (game, rates) in games.items()
         ],
-        also=[effects(found["line"]), Rows(*table(found["archetypes"])), front_rows(log)],
+        also=[effects(found["line"]), Rows(*table(found["archetypes"])), front_rows(log, films)],
         gates=gates(start, balanced["rates"]),
         notes=[
             "The second table: what a number does to the knight's win rate near an even game, in points for each tenth "
             "of its range, and the change that alone would even the designer's game, as the line says it. The third: "
-            "the knight's win rate between archetypes of the balanced game. The last: the front of the search."
+            "the knight's win rate between archetypes of the balanced game. The last: the front of the search, with a "
+            "game of each end in which the individual's learner plays both sides."
         ],
         pictures=[Picture("duel_front", "The front of the search", drawn)],
+        files={film.name: film.file for film in films.values()},
         data={"start": start, **found, "search": [{**one.genes, **one.results} for one in log.individuals]},
     )  # fmt: skip
 
@@ -233,15 +237,38 @@ def effects(line: Mapping[str, Any]) -> Rows:
     return Rows(["number", "points for a tenth of its range", "designer's", "even if it alone changed"], rows)
 
 
-def front_rows(log: PopulationLog) -> Rows:
-    members = sorted((log.individuals[row] for row in log.front), key=lambda one: -(one.results["change"] or 0.0))
+class Film(NamedTuple):
+    name: str
+    """Under which it is kept."""
+    file: Path
+
+
+def front_of(log: PopulationLog) -> list[LoggedIndividual]:
+    """The front, the largest change first."""
+    return sorted((log.individuals[row] for row in log.front), key=lambda one: -(one.results["change"] or 0.0))
+
+
+def films_of_ends(log: PopulationLog) -> dict[int, Film]:
+    """A game of the most changed individual of the front and of the least changed, by number."""
+    members = front_of(log)
+    films = {}
+    for name, number in {"most_changed": members[0].id, "least_changed": members[-1].id}.items():
+        if number not in films:  # a front may have one member
+            _, file = judge(log.run.directory, [f"individual={number}", "episodes=2"], film=True)
+            assert file is not None
+            films[number] = Film(f"duel_{name}{file.suffix}", file)
+    return films
+
+
+def front_rows(log: PopulationLog, films: Mapping[int, Film]) -> Rows:
     names = ("first_wins", "change", "length", "variety")
     cells = [
         [str(one.id), *(f"{one.genes[f'mdp.{name}']:.4g}" for name in GENES)]
         + [f"{one.results[name]:.3g}" for name in names]
-        for one in members
+        + [f"[film]({films[one.id].name})" if one.id in films else ""]
+        for one in front_of(log)
     ]
-    return Rows(["individual", *GENES, "the knight wins", *names[1:]], cells)
+    return Rows(["individual", *GENES, "the knight wins", *names[1:], ""], cells)
 
 
 def measured(data: Mapping[str, Any]) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from browsing import PATIENCE_MS, needs_chromium
 from test_game_with_a_person import games_of, going
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-PATIENCE_MS = 120_000
 pytestmark = [
     pytest.mark.fault,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root"),
+    needs_chromium,
 ]
 GAMES = "() => document.getElementById('games').textContent"
 SIDE = "() => document.getElementById('side').value"
@@ -26,15 +24,6 @@ BAT = """() => {
   const rows = [...Array(160).keys()].filter((y) => [0, 1, 2].some((c) => data[4 * y + c] !== field[4 * y + c]));
   return rows.reduce((a, b) => a + b, 0) / rows.length;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
-        yield started
-        started.close()
 
 
 def wait(page: Any, function: str, fulfils: Callable[[Any], bool]) -> None:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import CHROMIUM, PATIENCE_MS
 from harness import go
 
 from evorl.mdp.remote.process import CLIENTS
 
 WEB = Path(__file__).parent / "web" / "node_modules"
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 SUMO = "node {clients}/javascript/sumo/sumo.js"
-PATIENCE_MS = 120_000
 pytestmark = [
     pytest.mark.fault,
     pytest.mark.skipif(
@@ -56,15 +55,6 @@ def address(folder: Path) -> Iterator[str]:
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
-        yield started
-        started.close()
 
 
 def test_a_person_plays_the_policy(browser: Any, address: str) -> None:

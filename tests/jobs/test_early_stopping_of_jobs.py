@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import QUICK, fingerprint, go, newest
-from sweeping import Sweep, trained_once
+from sweeping import Sweep, told, trained_once
 
 from evorl.jobs.identity import OtherRun
 from evorl.jobs.promotion import budget_of, result_after, sound_result_after
@@ -33,15 +33,6 @@ HYPERBAND = (
     *("hydra/sweeper=evorl", LR, "hydra.sweeper.evolver=hyperband", "hydra.sweeper.evolver.eta=2"),
     *("hydra.sweeper.evolver.R=4", "hydra.sweeper.jobs=9", "mdp.dose=0", "+mdp.length=20", "budget.steps=2048"),
 )
-
-
-def told(sweep: Path) -> list[dict[str, Any]]:
-    """What the evolver was told, without what the clock says."""
-    rows = [json.loads(line) for line in (sweep / TOLD).read_bytes().splitlines()]
-    for row in rows:
-        row["results"].pop("seconds", None)
-        del row["seconds"]
-    return rows
 
 
 @pytest.fixture(scope="module")

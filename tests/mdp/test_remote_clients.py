@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from browsing import CHROMIUM, needs_chromium
 from remote_games import EPISODES, Records, opened
 
 import evorl.mdp
@@ -18,7 +19,6 @@ from evorl.mdp.remote.process import CLIENTS
 
 SUMO = "node {clients}/javascript/sumo/sumo.js"
 SLOTS, DECISIONS = 4, 60
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 node = pytest.mark.skipif(shutil.which("node") is None, reason="no node, which runs the client in JavaScript")
 
 
@@ -109,7 +109,7 @@ def test_the_game_in_gdscript_conforms(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.fault
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root")
+@needs_chromium
 def test_a_browser_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVORL_TOKEN", "sumo")
     with closing(Remote(listen="127.0.0.1:0", start_s=60.0)) as world:
