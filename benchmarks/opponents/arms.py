@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,19 +67,19 @@ def judged(size: Size) -> Measurement:
     """``evorl.evaluate matrix=true`` of the newest policies of all runs and the rule player."""
 
     def measure(given: Given) -> dict[str, Any]:
-        groups = {}
+        groups, out = {}, (given.folder / "matrix").absolute()
         for arm in ARMS:
             runs = read_runs(find_runs([given.folder.parent / arm]))[0]
-            groups[arm] = [str(run.directory.absolute()) for run in sorted(runs, key=lambda run: int(run.seed))]
+            groups[arm] = [str(run.directory.resolve()) for run in sorted(runs, key=lambda run: int(run.seed))]
         players = [run for group in groups.values() for run in group]
         where = ("cluster=processes", "cluster.workers=2") if size.launcher else ()
         command = [
             sys.executable, "-m", "evorl.evaluate", "matrix=true", f"players=[{','.join([*players, 'rule'])}]",
-            f"games={size.games}", f"out={given.folder / 'matrix'}", *where,
+            f"games={size.games}", f"out={out}", *where,
         ]  # fmt: skip
         subprocess.run(command, cwd=ROOT, check=True, preexec_fn=with_parent())
-        found = json.loads((given.folder / "matrix" / "matrix.json").read_text())
-        called = {player["directory"]: player["name"] for player in found["players"]}
+        found = json.loads((out / "matrix.json").read_text())
+        called = {str(Path(player["directory"]).resolve()): player["name"] for player in found["players"]}
         kept = {name: found["judgement"][name] for name in ("score", "score_bounds", "rating", "rating_bounds", "nash")}
         return {
             "names": [player["name"] for player in found["players"]],
