@@ -36,6 +36,9 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
+# There is a process for each core, so that a second thread of BLAS would wait for the first.
+tests test-all affected: export OMP_NUM_THREADS := 1
+
 # mypy has one core's work to do, so the tests begin beside it. The tests of a file share runs, so they stay together.
 test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
@@ -121,10 +124,11 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
 	@$(PIP) $(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.all: $(VENV)/.core
-	@echo "installing what the tests need"
-	@$(PIP) $(INSTALL) --editable '.[$(EXTRAS)]'
-	@touch $@
+# One call, which looks for versions and builds evorl once; it brings what .core does.
+$(VENV)/.all: pyproject.toml | $(VENV)/bin/pip
+	@echo "installing PyTorch and what the tests need into $(VENV) (once)"
+	@$(PIP) $(INSTALL) '$(TORCH)' --editable '.[$(EXTRAS)]'
+	@touch $(VENV)/.core $@
 
 # evorl itself stays outside, and so does what would slow a peer's start; benchmarks/speed/common.py sets the path.
 $(PEERS)/.all: pyproject.toml | $(PEERS)/bin/pip

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from evorl import __version__
 from evorl.cli import config
@@ -38,6 +38,7 @@ from evorl.util.types import Count, Natural
 if TYPE_CHECKING:
     from evorl.inference.check import Compared
     from evorl.inference.module import PolicyModule
+    from evorl.inference.side import OfSide
     from evorl.rl.core import Episode, Learner
     from evorl.training.experiment import Experiment
 
@@ -57,6 +58,8 @@ class Request:
     """onnx for any runtime; unity and godot with the names that ML-Agents and Godot RL Agents load; torch.export."""
     deterministic: bool = True
     """The most likely action; false: an action drawn by noise, which is an input then."""
+    side: Natural | None = None
+    """The side whose network it is, where each has its own (rl.policies)."""
     checkpoint: str = "latest"
     """latest, best, or a step that the run keeps."""
     individual: Natural | str | None = None
@@ -93,18 +96,22 @@ def export(request: Request) -> None:
     from evorl.inference.file import PolicyFile, description
     from evorl.rl.evaluation import summary
 
-    module = _module(request, learner)
+    side = _side(request, learner)
+    module = _module(request, cast("Learner", learner if side is None else side.learner))
     made = PolicyFile(module, request.format)
     about = {
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
         "run": run_dir.name, "step": step, **({} if individual is None else {"individual": individual.id}),
+        **({} if side is None else {"side": request.side}),
         **_origin(run_dir, experiment),
     }  # fmt: skip
     described = description(module, request.format, experiment.mdp.evaluation_world(), about)
-    compared, episodes = _compared(request, learner, module, made.content(described), experiment)
+    compared, episodes = _compared(request, learner, module, made.content(described), experiment, side)
     check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
     if not compared.agrees:
         raise Failure(f"the file does not decide as the policy does, so it is not written: {check}")
+    if not compared.decisions:
+        raise BadRequest(f"evaluations of this run never play side {request.side}, so nothing can be compared", "side")
     described["check"] = {
         "episodes": len(episodes),
         "return_mean": summary([episode.ret for episode in episodes])["mean"],
@@ -140,17 +147,29 @@ def _check_installed(request: Request) -> None:
         raise BadRequest(f"needs {missing[0]}: {command.install('export')}", "format")
 
 
+def _side(request: Request, learner: Learner) -> OfSide | None:
+    """The side that the file is of; None for a network of all sides. Raises `BadRequest`."""
+    from evorl.inference.side import of_side
+    from evorl.nets.per_side import PolicyPerSide
+    from evorl.rl.network_learner import NetworkLearner
+
+    assert isinstance(learner, NetworkLearner)
+    several = isinstance(learner.policy, PolicyPerSide)
+    if several and request.side is None:
+        raise BadRequest("this run has a network for each side (rl.policies), and a file holds one: side=0", "side")
+    if not several and request.side is not None:
+        raise BadRequest("this run has one network for all sides", "side")
+    return None if request.side is None else of_side(learner, request.side)
+
+
 def _module(request: Request, learner: Learner) -> PolicyModule:
     """The policy with the inputs and outputs of the format. Raises `BadRequest` where it does not have them."""
     from evorl.inference.godot import GodotModule
     from evorl.inference.module import PolicyModule
     from evorl.inference.unity import UnityModule
-    from evorl.nets.per_side import PolicyPerSide
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
-    if isinstance(learner.policy, PolicyPerSide):
-        raise BadRequest("has a network for each side (rl.policies), and a file holds one", "run")
     if request.format in ("onnx", "torch"):
         return PolicyModule(learner, request.deterministic)
     if not request.deterministic:
@@ -174,7 +193,12 @@ def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:
 
 
 def _compared(
-    request: Request, learner: Learner, module: PolicyModule, content: bytes, experiment: Experiment
+    request: Request,
+    learner: Learner,
+    module: PolicyModule,
+    content: bytes,
+    experiment: Experiment,
+    side: OfSide | None,
 ) -> tuple[Compared, list[Episode]]:
     """Play the file beside the policy."""
     from evorl.inference.check import Compared
@@ -183,7 +207,7 @@ def _compared(
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
-    compared = Compared(learner, module, program(content, module, request.format))
+    compared = Compared(learner, module, program(content, module, request.format), side)
     seed = experiment.seed if request.seed is None else request.seed
     how_many = request.episodes, experiment.eval.max_steps
     with progress_shown(partial(say, stream=sys.stderr)):

@@ -40,8 +40,12 @@ UNLISTED = {
     "SAC": ("policies", "net.shared", "net.lstm", "net.output"),
     "DQN": ("policies", "net.shared", "net.lstm", "net.std", "net.log_std", "net.output"),
     "R2D2": ("policies", "net.shared", "net.std", "net.log_std", "net.output"),
+    "Gymnasium": ("features", "tell_side"),
+    "Atari": ("skip_gamma", "features", "tell_side"),
+    "World": ("frame_skip", "skip_gamma", "features", "tell_side"),
 }
 """Keys that have no effect on an algorithm, or one possible value; by class, also for those that derive from it.
+Of a world, the keys that all worlds have.
 
 Those of ``net`` are at the defaults of `Net`, which a file that leaves them out means.
 """

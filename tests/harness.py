@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.cli import config
+from evorl.cli import config, hydra_internals
+from evorl.cli.hydra_internals import Hydra
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.population.work import new_work
@@ -66,17 +67,44 @@ def script(name: str) -> ModuleType:
     return module
 
 
+LOADERS: dict[str, Any] = {}
+"""The loaders of this process by what they search."""
+
+
+def with_known_loader(task: str, new: Any) -> Hydra:
+    """A composer with the loader of the commands before, if the files that it searches stay while tests run.
+
+    Compositions take memory, so a loader is forgotten after some.
+    """
+    folders = [str(one.path) for one in new.config_search_path.get_path()]
+    if any(folder.startswith("file://") and not folder.startswith(f"file://{ROOT}") for folder in folders):
+        return Hydra(task, new)
+    known = LOADERS.get(str(folders))
+    if known is None or len(known.merged) > 20:
+        known = LOADERS[str(folders)] = new
+    return Hydra(task, known)
+
+
+@contextmanager
+def composed_once() -> Iterator[None]:
+    """To compose takes half of the time of a short run, and the runs of a test module make the same choices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hydra_internals, "Hydra", with_known_loader)
+        yield
+
+
 def go(*words: str) -> int:
     """The exit code of ``evorl run`` with these words, in this process."""
     from evorl.run import main
 
-    return main(list(words))
+    with composed_once():
+        return main(list(words))
 
 
 @cache
 def experiment_of(*words: str) -> Experiment:
     """What these words describe, without a directory."""
-    with config.opened() as hydra:
+    with composed_once(), config.opened() as hydra:
         return config.experiment(config.resolved(config.compose(hydra, list(words))))
 
 

@@ -21,6 +21,15 @@ LOADERS = {("torch", "load"), ("np", "load"), ("numpy", "load"), ("torch", "save
 METHODS = {"recv_pyobj", "send_pyobj", "recv_serialized", "send_serialized", "unsafe_load", "full_load", "allow_pickle"}
 
 
+Trees = dict[str, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """The sources by their names from the root. A test looks through all: one for each would take ten times as long."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -72,18 +81,18 @@ def test_the_gate_sees_what_executes(text: str) -> None:
     assert [*executed(ast.parse(text))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_bytes_are_data(path: Path) -> None:
-    assert [*executed(ast.parse(path.read_text()))] == READERS.get(str(path.relative_to(ROOT)), [])
+def test_bytes_are_data(trees: Trees) -> None:
+    found = {name: [*executed(tree)] for name, tree in trees.items()}
+    assert {name: places for name, places in found.items() if places} == READERS
 
 
-def test_whatever_is_imported_is_declared() -> None:
+def test_whatever_is_imported_is_declared(trees: Trees) -> None:
     """Also what some other dependency happens to bring."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [some for name, some in project["optional-dependencies"].items() if name not in ("dev", "peers")]
     declared = {canonical(one) for some in [project["dependencies"], *extras] for one in some}
     homes, own = metadata.packages_distributions(), {"evorl", "hydra_plugins", "_typeshed"}
-    tops = {name.partition(".")[0] for path in SOURCES for name in imported(ast.parse(path.read_text()))}
+    tops = {name.partition(".")[0] for tree in trees.values() for name in imported(tree)}
     foreign = tops - {*sys.stdlib_module_names} - own
     assert len(foreign) > 15
     assert {top for top in foreign if not {canonical(home) for home in homes.get(top, ())} & declared} == set()
@@ -179,10 +188,10 @@ def test_the_gate_lets_keyed_draws_pass(text: str) -> None:
     assert not [*random(ast.parse(text))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_random_numbers_are_keyed(path: Path) -> None:
-    allowed, _ = KEYED.get(str(path.relative_to(ROOT)), (set(), ""))
-    assert {*random(ast.parse(path.read_text()))} == allowed  # nor is more allowed than is used
+def test_random_numbers_are_keyed(trees: Trees) -> None:
+    found = {name: {*random(tree)} for name, tree in trees.items()}
+    allowed = {name: places for name, (places, _) in KEYED.items()}
+    assert {name: places for name, places in found.items() if places} == allowed  # nor is more allowed than is used
 
 
 def locale_dependent(tree: ast.AST) -> Iterator[str]:
@@ -215,9 +224,9 @@ def test_the_gate_sees_what_depends_on_the_locale(text: str, sees: bool) -> None
     assert bool([*locale_dependent(ast.parse(text))]) == sees
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_text_is_utf_8_in_any_locale(path: Path) -> None:
-    assert [*locale_dependent(ast.parse(path.read_text(encoding="utf-8")))] == []
+def test_text_is_utf_8_in_any_locale(trees: Trees) -> None:
+    found = {name: [*locale_dependent(tree)] for name, tree in trees.items()}
+    assert {name: places for name, places in found.items() if places} == {}
 
 
 FILES = {"read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rmdir", "mkdir", "touch", "rename"}
@@ -276,26 +285,29 @@ def test_the_gate_sees_what_touches_files(text: str) -> None:
     assert [*touched(ast.parse(text))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_one_module_owns_the_files_of_run_directories(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    if name.split("/")[1] not in OTHERS:
-        assert {*touched(ast.parse(path.read_text()))} == TOUCHING.get(name, (set(), ""))[0]
+def test_one_module_owns_the_files_of_run_directories(trees: Trees) -> None:
+    found = {name: {*touched(tree)} for name, tree in trees.items() if name.split("/")[1] not in OTHERS}
+    allowed = {name: calls for name, (calls, _) in TOUCHING.items()}
+    assert {name: calls for name, calls in found.items() if calls} == allowed
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= 400
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+def test_files_and_functions_stay_small(trees: Trees) -> None:
+    lengths = {name: (ROOT / name).read_text(encoding="utf-8").count("\n") for name in trees}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+    functions = {
+        f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in functions.items() if length >= 60} == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "evorl" / "util").glob("*.py")), ids=lambda path: path.name)
-def test_util_knows_nobody(path: Path) -> None:
-    ours = [name for name in imported(ast.parse(path.read_text())) if name.partition(".")[0] == "evorl"]
-    assert all(name.startswith("evorl.util") for name in ours), ours
+def test_util_knows_nobody(trees: Trees) -> None:
+    found = {name: [*imported(tree)] for name, tree in trees.items() if name.startswith("evorl/util/")}
+    ours = {name: [one for one in modules if one.partition(".")[0] == "evorl"] for name, modules in found.items()}
+    assert len(ours) > 10
+    assert {one for modules in ours.values() for one in modules if not one.startswith("evorl.util")} == set()
 
 
 def test_layers() -> None:

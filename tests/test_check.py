@@ -157,6 +157,7 @@ def verdicts(table: Table, runs: Path, out: Path, *words: Any) -> dict[str, chec
     return dict(check.check("test/small", table, runs, out, *words))
 
 
+@pytest.mark.slow
 def test_other_bits_on_a_processor_with_other_instructions_are_explained(result: Path) -> None:
     kept, here = pages.read(result, "small"), check.provenance.kernels()
     assert kept is not None and here == pages.machine("")["kernels"]

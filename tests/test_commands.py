@@ -58,74 +58,79 @@ def test_a_run(finished: Path) -> None:
     assert json.loads((finished / "provenance.json").read_text())["seed"] == 0
 
 
+WRONG = [
+    (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
+    (["learning_rate=1"], "evorl: learning_rate: unknown key; in evorl this is rl.lr=1"),
+    (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "),
+    (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
+    (
+        ["rl.lr=x"],
+        "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, power, got 'x'",
+    ),
+    (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
+    (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
+    (["--multirun", "rl.lr=interval(1e-4,1e-3)"], "evorl: rl.lr: an interval needs a sweeper that searches"),
+    (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
+    (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
+    (["--seed", "3"], "evorl: --seed: unknown option; keys have no dashes: seed=3\n"),
+    (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
+    (["-cn", "confog"], "evorl: "),
+    (["resume=nowhere"], "evorl: resume: nowhere is no run (it has no .hydra/config.yaml)"),
+    (["init=nowhere"], "evorl: init: nowhere is no run (it has no .hydra/config.yaml)"),
+    (["replay=nowhere"], "evorl: replay: nowhere is no run (it has no .hydra/config.yaml)"),
+    (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
+]
+WRONG_TOO = [
+    (["rl.learning_rate=1"], "evorl: rl.learning_rate: unknown key; did you mean rl.lr?"),
+    (["rl.discount=1"], "evorl: rl.discount: unknown key; did you mean rl.gamma?"),
+    (["discount=1"], "evorl: discount: unknown key; did you mean rl.gamma?"),
+    (["run_dir=x"], "evorl: run_dir: unknown key; did you mean hydra.run.dir?"),
+    (["output_dir=x"], "evorl: output_dir: unknown key; did you mean hydra.run.dir?"),
+    (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
+    (["cluster.cpus=2"], "evorl: cluster.cpus: unknown key of cluster=local; it belongs to cluster=ray\n"),
+    (
+        ["mdp=pong", "mdp.vector=x"],
+        "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
+    ),
+    (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=impact, rl=ppo\n"),
+    (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
+    (
+        ["ec.populatoin=3"],
+        "evorl: ec.populatoin: unknown key of ec=none; did you mean ec.population of ec=acem_rl, ec=aes_rl, ",
+    ),
+    (
+        ["cluster.worker=2"],
+        "evorl: cluster.worker: unknown key of cluster=local; did you mean cluster.workers of cluster=processes, "
+        "cluster=ray?\n",
+    ),
+    (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
+    (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: ape_x, "),
+    (
+        ["+experiment=marvin/orginal"],
+        "evorl: experiment: no choice 'marvin/orginal'; did you mean marvin/original?\n",
+    ),
+    (["debug=tiny"], "evorl: debug: choose with a plus: +debug=NAME\n"),
+    (["experimnt=foo"], "evorl: experimnt: unknown key; did you mean +experiment?\n"),
+    (["rl.lr=[1]"], "evorl: rl.lr: expected a value like {start: "),
+    (["~debug"], "evorl: debug: nothing is chosen, so there is nothing to leave out\n"),
+    (["~seed"], "evorl: seed: every run has one\n"),
+    (["seed=${rl.gama}"], "evorl: seed: Interpolation key 'rl.gama' not found\n"),
+    (["hydra.run.dir=${mine}", *TINY], "evorl: hydra.run.dir: Interpolation key 'mine' not found\n"),
+    (["seed=x"], "evorl: seed: expected int, got 'x'"),
+    (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
+    (
+        ["--multirun", "mdp.opponent=self", "~tuned", "rl.slots=4,3"],
+        "evorl: rl.slots: opponent=self needs an even number of slots",
+    ),
+    (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma.foo: unknown key; there are: reward"),
+    (["--rl.lr=0.1"], "evorl: --rl.lr=0.1: unknown option; keys have no dashes: rl.lr=0.1\n"),
+    (["--seed", "rl=ppo"], "evorl: --seed: unknown option; keys have no dashes: seed=VALUE\n"),
+]
+"""What is refused by the same means, which the tests of `evorl.cli` try in one process."""
+
+
 @pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
-        (["rl.learning_rate=1"], "evorl: rl.learning_rate: unknown key; did you mean rl.lr?"),
-        (["learning_rate=1"], "evorl: learning_rate: unknown key; in evorl this is rl.lr=1"),
-        (["rl.discount=1"], "evorl: rl.discount: unknown key; did you mean rl.gamma?"),
-        (["discount=1"], "evorl: discount: unknown key; did you mean rl.gamma?"),
-        (["run_dir=x"], "evorl: run_dir: unknown key; did you mean hydra.run.dir?"),
-        (["output_dir=x"], "evorl: output_dir: unknown key; did you mean hydra.run.dir?"),
-        (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
-        (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "),
-        (["cluster.cpus=2"], "evorl: cluster.cpus: unknown key of cluster=local; it belongs to cluster=ray\n"),
-        (
-            ["mdp=pong", "mdp.vector=x"],
-            "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
-        ),
-        (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=impact, rl=ppo\n"),
-        (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
-        (
-            ["ec.populatoin=3"],
-            "evorl: ec.populatoin: unknown key of ec=none; did you mean ec.population of ec=acem_rl, ec=aes_rl, ",
-        ),
-        (
-            ["cluster.worker=2"],
-            "evorl: cluster.worker: unknown key of cluster=local; did you mean cluster.workers of cluster=processes, "
-            "cluster=ray?\n",
-        ),
-        (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
-        (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
-        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: ape_x, "),
-        (
-            ["+experiment=marvin/orginal"],
-            "evorl: experiment: no choice 'marvin/orginal'; did you mean marvin/original?\n",
-        ),
-        (["debug=tiny"], "evorl: debug: choose with a plus: +debug=NAME\n"),
-        (["experimnt=foo"], "evorl: experimnt: unknown key; did you mean +experiment?\n"),
-        (["rl.lr=[1]"], "evorl: rl.lr: expected a value like {start: "),
-        (["~debug"], "evorl: debug: nothing is chosen, so there is nothing to leave out\n"),
-        (["~seed"], "evorl: seed: every run has one\n"),
-        (["seed=${rl.gama}"], "evorl: seed: Interpolation key 'rl.gama' not found\n"),
-        (["hydra.run.dir=${mine}", *TINY], "evorl: hydra.run.dir: Interpolation key 'mine' not found\n"),
-        (
-            ["rl.lr=x"],
-            "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, power, got 'x'",
-        ),
-        (["seed=x"], "evorl: seed: expected int, got 'x'"),
-        (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
-        (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
-        (["--multirun", "rl.lr=interval(1e-4,1e-3)"], "evorl: rl.lr: an interval needs a sweeper that searches"),
-        (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
-        (
-            ["--multirun", "mdp.opponent=self", "~tuned", "rl.slots=4,3"],
-            "evorl: rl.slots: opponent=self needs an even number of slots",
-        ),
-        (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma.foo: unknown key; there are: reward"),
-        (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
-        (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
-        (["--seed", "3"], "evorl: --seed: unknown option; keys have no dashes: seed=3\n"),
-        (["--rl.lr=0.1"], "evorl: --rl.lr=0.1: unknown option; keys have no dashes: rl.lr=0.1\n"),
-        (["--seed", "rl=ppo"], "evorl: --seed: unknown option; keys have no dashes: seed=VALUE\n"),
-        (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
-        (["-cn", "confog"], "evorl: "),
-        (["resume=nowhere"], "evorl: resume: nowhere is no run (it has no .hydra/config.yaml)"),
-        (["init=nowhere"], "evorl: init: nowhere is no run (it has no .hydra/config.yaml)"),
-        (["replay=nowhere"], "evorl: replay: nowhere is no run (it has no .hydra/config.yaml)"),
-        (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
-    ],
+    ("words", "line"), [*WRONG, *(pytest.param(*request, marks=pytest.mark.slow) for request in WRONG_TOO)]
 )
 def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
     done = evorl(*words, cwd=tmp_path)
@@ -134,6 +139,7 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
     assert nothing_written(tmp_path)
 
 
+@pytest.mark.slow_cases("words1-steps: 7", "words2-output_subdir: null", "words4-Defaults List")
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -305,6 +311,7 @@ def test_a_policy_of_another_world_names_it(finished: Path, tmp_path: Path) -> N
     assert nothing_written(tmp_path)
 
 
+@pytest.mark.slow_cases(but=("mdp=cartpole,pong",))
 @pytest.mark.parametrize("word", ["mdp=cartpole,pong", "rl.net.hidden=[64,64],[32]"])
 def test_a_policy_that_fits_one_job_only_is_refused_before_the_first(finished: Path, tmp_path: Path, word: str) -> None:
     done = evorl("--multirun", *TINY, word, f"init={finished}", cwd=tmp_path)
@@ -314,6 +321,7 @@ def test_a_policy_that_fits_one_job_only_is_refused_before_the_first(finished: P
     assert nothing_written(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
     def main(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "evorl", *words]
@@ -336,6 +344,7 @@ def test_every_module_starts_as_the_command_does(entry: str, monkeypatch: pytest
     assert (seen, left.value.code) == ([[entry, "word"]], 7)
 
 
+@pytest.mark.slow_cases("2-ignored", "15-default")
 @pytest.mark.parametrize("inherited", ["-", "''"], ids=["default", "ignored"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals, inherited: str) -> None:

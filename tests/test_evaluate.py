@@ -174,6 +174,7 @@ def test_a_world_whose_judge_gives_the_learner_both_sides(
 # ------------------------------------------------------------------ films
 
 
+@pytest.mark.slow_cases(but=("pong-self",))
 @pytest.mark.parametrize("case", ["cartpole", "pong-self"])
 def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
     pytest.importorskip("imageio_ffmpeg")
@@ -380,6 +381,7 @@ def test_who_plays_both_sides_in_training_is_evaluated_against_the_rule_player(r
 # ------------------------------------------------------------------ export
 
 
+@pytest.mark.slow_cases(but=("duel-lstm", "cartpole"))
 @pytest.mark.parametrize("name", [*CASES])
 def test_an_exported_policy_is_a_small_run_of_the_same_bits(
     name: str, runs: Path, tmp_path: Path, evaluate: Any, capsys: pytest.CaptureFixture[str]

@@ -99,6 +99,7 @@ def test_the_files_of_a_report(reported: tuple[Path, Path]) -> None:
                 assert len(np.unique(np.asarray(picture.convert("L")))) > 20, f"{name} is blank"
 
 
+@pytest.mark.slow_cases("parallel coordinates")
 @pytest.mark.parametrize("clips", [(0.2,), (0.1, 0.2)], ids=["a heat map", "parallel coordinates"])
 def test_the_picture_of_what_a_sweep_found(clips: tuple[float, ...], tmp_path: Path) -> None:
     points = [(lr, gamma, clip) for lr in (0.01, 0.001) for gamma in (0.9, 0.99) for clip in clips]
@@ -218,6 +219,7 @@ def test_each_world_has_pictures_and_tables_of_its_own(sweep: Path, tmp_path: Pa
     assert {path.name for path in out.iterdir()} == FILES | {"comparison.csv"}
 
 
+@pytest.mark.slow
 def test_names_that_look_like_markup_are_shown_as_text(tmp_path: Path) -> None:
     write_run(tmp_path / "<b>&amp;|", 0.01, 1)
     write_run(tmp_path / "other", 0.01, 2)
@@ -270,6 +272,7 @@ def test_seeds_of_unlike_budgets_share_a_row_and_the_reader_is_told(tmp_path: Pa
     assert "all runs: means over runs of unlike budget.steps." in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_seed_that_counts_twice_is_told(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_run(tmp_path / "runs" / name, 0.01, 4)

@@ -360,6 +360,7 @@ def test_every_evolver_is_on_the_page_of_problems(monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "problems.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_search_without_generations_tells_of_whole_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.lamarckian import asynchronous
 

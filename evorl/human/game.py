@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from evorl.human.keys import action_of, bindings_of
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Arena, Array, EpisodeEndHook, FrameHook, World
 from evorl.mdp.decision_arrays import rule_actions
 from evorl.nets.distributions import noise_size
@@ -238,7 +239,7 @@ class _Game:
 
 def check_draws(world: World) -> None:
     """Raise `BadRequest` unless the world draws its games."""
-    arena = world.all_sides().arena(world.all_sides().sides, seeds.Episodes(0, "spec"))
+    arena = begin(world.all_sides(), world.all_sides().sides, seeds.Episodes(0, "spec"))
     try:
         if arena.render(0) is None:
             raise BadRequest(f"{type(world).__name__} draws no pictures", "run")

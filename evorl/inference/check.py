@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from evorl.inference.module import Answer, PolicyModule, Seen
+from evorl.inference.side import OfSide, answer_of
 from evorl.mdp.core import Array, Box, World
 from evorl.nets.distributions import MASKED
 from evorl.rl.core import Decision, Episode
@@ -59,8 +60,10 @@ class Compared:
     that what it forgets or adds shows until the episode ends. A carry holds both: [2, B, 2 H].
     """
 
-    def __init__(self, learner: NetworkLearner[Any], form: PolicyModule, run: Run) -> None:
-        self.learner, self.form, self.run, self.spec = learner, form, run, learner.spec
+    def __init__(self, learner: NetworkLearner[Any], form: PolicyModule, run: Run, side: OfSide | None = None) -> None:
+        """``side``: of which the program decides, where the learner has a network for each; the other rows are not
+        compared."""
+        self.learner, self.form, self.run, self.spec, self.side = learner, form, run, learner.spec, side
         self.difference = 0.0
         """Largest of all so far, of numbers in the outputs."""
         self.wrong = 0
@@ -86,13 +89,17 @@ class Compared:
             tuple(x.numpy() for x in inputs), None if legal is None else legal.numpy(),
             None if state is None else state.numpy(), noise.numpy(),
         )  # fmt: skip
-        answer = self.form.read(self.run(self.form.feed(seen)))
-        self.compare(decision.played.numpy(), self.scores(inputs, legal, own, start), answer, noise.numpy())
-        self.decisions += len(noise)
+        rows = np.ones(len(noise), np.bool_) if self.side is None else self.side.rows(inputs)
+        answer = self.form.read(self.run(self.form.feed(seen if self.side is None else self.side.seen(seen))))
+        played, scores = decision.played.numpy(), self.scores(inputs, legal, own, start)
+        if self.side is not None:
+            played, scores = self.side.played(played), self.side.scores(scores)
+        self.compare(played[rows], scores[rows], answer_of(answer, rows), noise.numpy()[rows])
+        self.decisions += int(rows.sum())
         if decision.carry is None or answer.state is None:
             return decision
         other = torch.from_numpy(np.array(answer.state)).unflatten(1, (2, -1)).transpose(0, 1)
-        self.differ(decision.carry.numpy(), other.numpy())
+        self.differ(decision.carry.numpy()[:, rows], other.numpy()[:, rows])
         return decision._replace(carry=torch.cat([decision.carry, other], -1))
 
     def scores(

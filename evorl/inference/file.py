@@ -15,6 +15,7 @@ import torch
 from evorl.inference.check import Run, onnx_program, torch_program
 from evorl.inference.module import PolicyModule, traced
 from evorl.mdp.core import Box, World
+from evorl.mdp.result_features import feature_names
 
 Format = Literal["onnx", "unity", "godot", "torch"]
 KEY = "evorl"
@@ -89,7 +90,7 @@ def description(module: PolicyModule, form: Format, world: World, about: Mapping
         "inputs": [port._asdict() for port in module.inputs],
         "outputs": [port._asdict() for port in module.outputs],
         "observations": [
-            {**asdict(seen), "features": list(world.feature_names.get(seen.name, ()))} for seen in spec.inputs
+            {**asdict(seen), "features": list(feature_names(world).get(seen.name, ()))} for seen in spec.inputs
         ],
         "action": {
             "kind": type(spec.action).__name__, **asdict(spec.action),

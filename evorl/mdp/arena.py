@@ -45,7 +45,12 @@ class BattleWorld(World):
     def all_sides(self) -> World:
         if self.spec.players == 1:
             return super().all_sides()
-        return self if self.sides == self.spec.players else AllSides(world=self, budget=self.budget)
+        if self.sides == self.spec.players:
+            return self
+        return AllSides(
+            world=self, budget=self.budget, frame_skip=self.frame_skip, skip_gamma=self.skip_gamma,
+            features=self.features, tell_side=self.tell_side,
+        )  # fmt: skip
 
     def battles(self) -> MDP:
         """The factory of this world's battles, with their delay."""

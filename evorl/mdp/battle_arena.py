@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from evorl.mdp.core import (
     Decisions,
     EpisodeEndHook,
     FrameHook,
+    ResultsSoFar,
+    SavedAtAnyTime,
     StateDict,
     Step,
     StepLimit,
@@ -40,7 +42,7 @@ ALIKE_S = 0.1
 """Wall time after a failure in which others like it are told with it."""
 
 
-class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
+class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsSoFar):
     """Arena over the battles of an MDP.
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by
@@ -114,6 +116,13 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     def seconds(self, slot: int = 0) -> float | None:
         return getattr(self._games[slot // self.sides].battle, "seconds", None)
+
+    def results_so_far(self, slot: int) -> Mapping[str, float]:
+        """Those of controllers with a method ``results_so_far()``."""
+        game, side = divmod(slot, self.sides)
+        battle = self._games[game].battle
+        tell = None if battle is None else getattr(battle.controllers[side], "results_so_far", None)
+        return {} if tell is None else tell()
 
     def state_dict(self) -> StateDict:
         states = list(enumerate(self._slot_states))

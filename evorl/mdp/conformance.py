@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evorl.mdp.battle_arena import BattleArena
+from evorl.mdp.begin import begin
 from evorl.mdp.core import (
     MDP,
     Arena,
@@ -20,6 +20,7 @@ from evorl.mdp.core import (
     Battle,
     Controller,
     Decisions,
+    SavedAtAnyTime,
     Spec,
     State,
     Step,
@@ -62,7 +63,7 @@ def check(
     """
 
     def playthrough(same_actions: bool = False, run: int = seed) -> _Playthrough:
-        return _Playthrough(world.arena(slots, Episodes(run, "conformance")), seed, same_actions, lives)
+        return _Playthrough(begin(world, slots, Episodes(run, "conformance")), seed, same_actions, lives)
 
     with _no_leaks(), _sentences(), strict():
         if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
@@ -285,7 +286,7 @@ def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
     for _ in range(MAX_DECISIONS):
         playthrough.step()
         if playthrough.shortest > decisions // 2 and (
-            len(playthrough.waiting) == every or isinstance(playthrough.arena, BattleArena)
+            len(playthrough.waiting) == every or isinstance(playthrough.arena, SavedAtAnyTime)
         ):
             state = playthrough.arena.state_dict()
             _check_plain(state, "state_dict()")

@@ -33,7 +33,7 @@ from evorl.mdp.spec import check_name as check_name
 from evorl.mdp.spec import heads as heads
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
-from evorl.util.types import Count
+from evorl.util.types import Count, Fraction
 from evorl.util.types import StateDict as StateDict  # re-exported for authors of worlds
 
 Array = NDArray[Any]
@@ -148,7 +148,7 @@ class Arena(Protocol):
 
     ``sides``, P, is the world's number of controlled sides: slots g*P .. g*P+P-1 belong to game g. If sides decide at
     different times, one of them may have to act before another can go on. Optional mixins: `EpisodeEndHook`,
-    `StoppableSlots`, `StepsTogether`.
+    `StoppableSlots`, `StepsTogether`, `SavedAtAnyTime`.
     """
 
     spec: Spec
@@ -223,8 +223,21 @@ class StoppableSlots(ABC):
 class StepsTogether:
     """Mixin of an arena whose slots step together: all waiting slots need an action before the next `recv`.
 
-    A lockstep arena needs it only if its world can fail (`Decisions.failed`), or if not all slots wait at every `recv`.
+    A lockstep arena needs it if actions may be repeated in it (`evorl.mdp.frame_skip`), if its world can fail
+    (`Decisions.failed`), or if not all slots wait at every `recv`.
     """
+
+
+class ResultsSoFar(ABC):
+    """Mixin of an arena that knows what its games have come to."""
+
+    @abstractmethod
+    def results_so_far(self, slot: int) -> Mapping[str, float]:
+        """The results that the slot's episode would have if it ended now, for a slot that waits; empty: unknown."""
+
+
+class SavedAtAnyTime:
+    """Mixin of an arena whose `state_dict` may be called after any `recv`, also while some slots do not wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +249,14 @@ class World(Labels, ABC):
 
     budget: Count = 1_000_000
     """Environment steps of a run if ``budget.steps`` is not given."""
+    frame_skip: int | tuple[int, int] = 1  # not Count: msgspec 0.22 crashes on a union of such
+    """How often each action is taken, or [least, most] of which each episode draws one; the rewards are summed."""
+    skip_gamma: Fraction = 1.0
+    """Discount of the rewards within a repeat, from one to the next."""
+    features: tuple[str, ...] = ()
+    """Results of the game so far that a side observes, by name, in a further row."""
+    tell_side: bool = False
+    """Whether an observation tells which side it is, in a further row; rl.policies sets it."""
 
     def ready(self) -> None:
         """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""

@@ -95,3 +95,7 @@ class _Controller:
 
     def result(self) -> Mapping[str, float]:
         return self._inner.result()
+
+    def results_so_far(self) -> Mapping[str, float]:
+        tell = getattr(self._inner, "results_so_far", None)
+        return {} if tell is None else tell()

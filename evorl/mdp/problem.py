@@ -189,6 +189,8 @@ class Problem(World):
     """Number of objectives, for the DTLZ problems only; null: 3."""
 
     def ready(self) -> None:
+        if self.features or self.frame_skip != 1:
+            raise BadRequest("a problem has no episodes", "features" if self.features else "frame_skip")
         if self.id not in PROBLEMS:
             raise BadRequest(f"there is no problem {self.id}{nearest(self.id, PROBLEMS)}", "id")
         if self.objectives is not None and not self.id.startswith("dtlz"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Box, Spec, World, heads
 from evorl.mdp.decision_arrays import action_format
 from evorl.util.seed import Episodes, generator
@@ -34,7 +35,7 @@ def result_names(world: World, seconds: float) -> frozenset[str] | None:
     """
     ends, draw = time.monotonic() + seconds, generator("reported")
     try:
-        with closing(replace(world)) as own, closing(own.arena(own.sides, Episodes(0, "reported"))) as arena:
+        with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "reported"))) as arena:
             while time.monotonic() < ends:
                 decisions = arena.recv()
                 if decisions.results:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evorl.mdp.core import Array, Spec, WorldError
+from evorl.mdp.result_features import feature_names
 from evorl.mdp.rewarded_world import RewardedWorld, Rewards, flat
 from evorl.util.typed import unknown
 
@@ -85,7 +86,7 @@ class TermRewards(Rewards):
         terms, gamma = rewarded.terms, rewarded.gamma
         self.gamma = gamma[spec.rewards[0]] if isinstance(gamma, Mapping) else gamma
         self.shapes = bool(terms.potential)
-        places = features(spec, rewarded.world.feature_names)
+        places = features(spec, feature_names(rewarded.world))
         self._factors = vector(terms.weights, {name: k for k, name in enumerate(spec.rewards)}, "weights", 1.0)
         self._features = vector(terms.potential, places, "potential", 0.0)
         self._results = terms.results

@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evorl.mdp.core import Arena, Array, Decisions, Spec, StateDict, StepsTogether, World
+from evorl.mdp.begin import begin
+from evorl.mdp.core import Arena, Array, Decisions, Spec, StateDict, World
+from evorl.mdp.wrapped_arena import WrappedArena, around
 from evorl.mdp.wrapped_world import WrappedWorld
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -78,24 +80,25 @@ class RewardedWorld(WrappedWorld):
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for rewards that the world cannot have."""
-        arena = self.world.arena(slots, episodes)
+        arena = begin(self.world, slots, episodes)
         try:
             rewards = self.rewards(arena.spec)
         except BadRequest:
             arena.close()
             raise
-        return (TogetherArena if isinstance(arena, StepsTogether) else RewardedArena)(arena, rewards)
+        return around(RewardedArena, arena)(arena, rewards)
 
 
-class RewardedArena:
+class RewardedArena(WrappedArena):
     """The arena of a world, with other rewards."""
 
     def __init__(self, arena: Arena, rewards: Rewards) -> None:
-        self.arena, self.rewards = arena, rewards
-        self.spec, self.slots, self.sides = arena.spec, arena.slots, arena.sides
+        super().__init__(arena)
+        self.rewards = rewards
         self._value = np.zeros(self.slots)  # f of the newest observation of each slot
         self._before = np.zeros(self.slots)  # f of the observation in which a slot acted
         self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
+        self._in_flight = np.zeros(self.slots, np.bool_)  # the outcome of the last action was not received
         self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
 
     def recv(self) -> Decisions:
@@ -104,6 +107,7 @@ class RewardedArena:
         self._reward[rows] = self.rewards.own(decisions.reward[rows])
         acted = self._acted.copy()
         acted[decisions.failed] = False
+        self._in_flight[rows] = False
         if self.rewards.shapes:
             self._value[rows] = self.rewards.value(decisions.inputs)[rows]
             new = rows[acted[rows]]
@@ -121,26 +125,21 @@ class RewardedArena:
 
     def send(self, slots: Array, actions: Array) -> None:
         self._before[slots] = self._value[slots]
-        self._acted[slots] = True
+        self._acted[slots] = self._in_flight[slots] = True
         self.arena.send(slots, actions)
 
-    def render(self, slot: int = 0) -> Array | None:
-        return self.arena.render(slot)
-
     def state_dict(self) -> StateDict:
-        return self.arena.state_dict()
+        """With what actions in flight began from. f of the present observations follows from these."""
+        return {
+            **self.arena.state_dict(),
+            "rewarded": {"before": self._before.copy(), "in_flight": self._in_flight.copy()},
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """f of the present observations follows from these."""
         self.arena.load_state_dict(state)
-        self._acted[:] = False
-
-    def close(self) -> None:
-        self.arena.close()
-
-
-class TogetherArena(RewardedArena, StepsTogether):
-    """The same where all slots step together."""
+        own = state.get("rewarded", {"before": self._before, "in_flight": False})  # missing in runs of older versions
+        self._before[:], self._in_flight[:] = own["before"], own["in_flight"]
+        self._acted[:] = self._in_flight
 
 
 def flat(inputs: tuple[Array, ...]) -> Array:

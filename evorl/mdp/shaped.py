@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Spec, World
 from evorl.mdp.random_play import random_action
 from evorl.mdp.rewarded_world import RewardedWorld, Rewards, flat
@@ -67,7 +68,7 @@ def numbers(spec: Spec) -> int:
 def scales(world: World) -> Scales:
     """Those of random play in a copy of the world: a function of the world alone."""
     draw, seen = generator("scales"), list[Array]()
-    with closing(replace(world)) as own, closing(own.arena(own.sides, Episodes(0, "scales"))) as arena:
+    with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "scales"))) as arena:
         while sum(map(len, seen)) < DECISIONS:
             decisions = arena.recv()
             rows = decisions.slots

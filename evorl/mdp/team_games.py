@@ -7,13 +7,13 @@ learner plays one team of it, 2S if it plays both; then the first S are those of
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, ResultsSoFar, Spec, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
@@ -24,7 +24,7 @@ TEAMS = np.array([-1.0, 1.0], np.float32).reshape(1, 2, 1, 1)
 """What shows a side its team, if it sees it."""
 
 
-class TeamGames(EpisodeEndHook):
+class TeamGames(EpisodeEndHook, StepsTogether, ResultsSoFar):
     """Every `recv` returns all slots, and every `send` needs actions for all.
 
     A game gives `_begin`, `_advance`, `_seen`, `_results`, `_state` and `_load`. Call `_start` once they can be called.
@@ -122,11 +122,18 @@ class TeamGames(EpisodeEndHook):
             results = self._results(game)
             for side in range(self.sides):
                 row = game * self.sides + side
-                team = side // (self.sides // 2) if self.both else int(self.team[game])
-                self._decisions.results.append((row, results[team]))
+                self._decisions.results.append((row, results[self._team(row)]))
         self._episode[which] += 1
         self._take_keys()
         self._begin(which)
+
+    def _team(self, slot: int) -> int:
+        """The team of a slot in its game's present episode."""
+        game, side = divmod(slot, self.sides)
+        return side // (self.sides // 2) if self.both else int(self.team[game])
+
+    def results_so_far(self, slot: int) -> Mapping[str, float]:
+        return self._results(slot // self.sides)[self._team(slot)]
 
     def _show(self) -> None:
         self._decisions.inputs[0][:] = self._shown()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, StateDict
+from evorl.mdp.core import Arena, Array, Decisions, StateDict, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions, rule_actions
 from evorl.opponents.deciders import NO_NETWORK, Deciders
 from evorl.opponents.pool import LATEST, OWN, RULE, Table
@@ -257,3 +257,7 @@ class OpponentArena:
             for place in range(game * others, (game + 1) * others):
                 self._deciders.put(place, NO_NETWORK if number == RULE else form, number, weights)
             self._seated[game] = True
+
+
+class OpponentsTogether(OpponentArena, StepsTogether):
+    """The same where all slots step together."""

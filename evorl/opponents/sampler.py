@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import Group
-from evorl.mdp.core import World
-from evorl.opponents.arena import RESULT, OpponentArena
+from evorl.mdp.begin import begin
+from evorl.mdp.core import StepsTogether, World
+from evorl.opponents.arena import RESULT, OpponentArena, OpponentsTogether
 from evorl.opponents.core import Pooled
 from evorl.opponents.deciders import Deciders
 from evorl.opponents.pool import RUNS, Game, Opponent, Pool, Table, row
@@ -81,7 +82,7 @@ class OpposedSampler:
             near = max(team, round(hyper.slots / team) * team)
             raise BadRequest(f"a team has {team} slots: take a multiple of that, such as {near}", "rl.slots")
         games = hyper.slots // team
-        arena = world.arena(games * world.sides, keys)
+        arena = begin(world, games * world.sides, keys)
         try:
             examples = [each.learner(arena.spec, seed, torch.device("cpu")) for each in (hyper, *further)]
             networks = [each for each in examples if isinstance(each, NetworkLearner)]
@@ -90,7 +91,8 @@ class OpposedSampler:
         except BaseException:
             arena.close()
             raise
-        self.arena = OpponentArena(
+        kind = OpponentsTogether if isinstance(arena, StepsTogether) else OpponentArena
+        self.arena = kind(
             arena, keys, deciders, opponents.deterministic, seed, "opponents", member,
             sides=opponents.sides, first=member * games, team=team,
         )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evorl.mdp.begin import begin
 from evorl.mdp.core import World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.record import metrics
@@ -95,7 +96,7 @@ class _Training:
     def decide(self) -> Decision:
         """Decide for the first states of eight slots, twice, without noise and then with."""
         slots = 8 * self.world.sides
-        arena = self.world.arena(slots, seeds.Episodes(0, "conformance"))
+        arena = begin(self.world, slots, seeds.Episodes(0, "conformance"))
         seen = arena.recv()
         arena.close()
         inputs = tuple(torch.from_numpy(np.array(x)) for x in seen.inputs)

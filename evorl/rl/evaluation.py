@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import heartbeat
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Action, Arena, Array, StepLimit, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
@@ -100,7 +101,7 @@ def limited_arena(world: World, slots: int, episodes: seeds.Episodes, max_steps:
 
     Games of several sides, whose sides may wait for each other, are not.
     """
-    arena = world.arena(slots, episodes)
+    arena = begin(world, slots, episodes)
     if isinstance(arena, StepLimit) and world.longest_episode is None:
         arena.step_limit = max_steps
     return arena

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Arena, World
 from evorl.nets.compiled import require_compiler
 from evorl.rl.actor import Actor
@@ -31,7 +32,7 @@ class Sampler:
 
     def __init__(self, world: World | Arena, hyper: Hyper, seed: int, device: torch.device, member: int) -> None:
         torch.set_num_threads(hyper.threads)
-        self.arena = world.arena(hyper.slots, episodes(seed, member)) if isinstance(world, World) else world
+        self.arena = begin(world, hyper.slots, episodes(seed, member)) if isinstance(world, World) else world
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)
             if hyper.compile and not issubclass(self.learner.update_input, Batch):  # it makes the gradients here

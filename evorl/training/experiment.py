@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from evorl.cluster.core import Cluster
@@ -79,6 +79,8 @@ class Experiment:
     reward: Terms = field(default_factory=Terms)
 
     def __post_init__(self) -> None:
+        if self.rl.policies != "shared":  # a network is chosen by the side that an observation tells
+            object.__setattr__(self, "mdp", replace(self.mdp, tell_side=True))
         if self.reward and not (
             self.ec is None or (isinstance(self.ec, IndependentEvolution) and self.ec.lifetime == "train")
         ):

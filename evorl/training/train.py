@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.reward_terms import KEY as REWARD
@@ -205,7 +206,7 @@ class Clock:
 def spec(world: World) -> Spec:
     """Return the `Spec` of a world. Raises `BadRequest` if it cannot run here, or shows what it does not declare."""
     try:
-        arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
+        arena = begin(world, world.sides, seeds.Episodes(0, "spec"))
     except BadRequest as error:
         raise error if (error.key or "").startswith(f"{REWARD}.") else error.under("mdp") from None
     except Mismatch as error:

@@ -43,6 +43,7 @@ class LoopbackServer(ThreadingHTTPServer):
     """``url`` holds the token; ``command``: who prints it."""
 
     daemon_threads = True
+    request_queue_size = MOST  # with Python's 5, the system lets those that come at once try again seconds later
 
     def __init__(self, command: str) -> None:
         super().__init__((HOST, 0), Answer)

@@ -148,6 +148,7 @@ def test_three_groups_of_four_are_too_few_where_two_are_enough() -> None:
     assert said(*far, group("td3", 5, 6, 7, 8))["a2c"] == "too few runs to tell"
 
 
+@pytest.mark.slow_cases("23-too few runs to tell")
 @pytest.mark.parametrize(("groups", "word"), [(22, "lower (p = 0.046)"), (23, "too few runs to tell")])
 def test_permutations_tell_no_more_than_their_number(groups: int, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal scores: 9,999 permutations of groups that are far apart give 2 / 10,000, times 231 and 253 pairs."""
@@ -157,6 +158,7 @@ def test_permutations_tell_no_more_than_their_number(groups: int, word: str, mon
     assert said(*(group(str(n), *[float(n)] * 12) for n in range(groups)))["0"] == word
 
 
+@pytest.mark.slow
 def test_of_ten_alike_groups_few_families_have_one_that_is_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     """The highest is chosen after the runs: corrected for nine comparisons alone, 9 of these families had one."""
     monkeypatch.setattr(

@@ -155,7 +155,7 @@ def many(workers: int, jobs: int, length: float = 1.0) -> list[LoggedJob]:
     return made
 
 
-@pytest.mark.slow_cases(but=("jobs0", "jobs3"))
+@pytest.mark.slow_cases(but=("jobs3",))
 @pytest.mark.parametrize("jobs", [
     TWO, TWO[:1], [job(0, "evolved", 0, 1.0, 1.0, 1.0)], many(3, 40), many(4, 5000), many(30, 300, 100.0),
 ])  # fmt: skip

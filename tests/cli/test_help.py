@@ -37,7 +37,9 @@ def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Descriptions]:
     return composed, descriptions(hydra, composed, words, "config")
 
 
-@pytest.mark.parametrize("word", CHOICES)
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=[pytest.mark.slow] * word.startswith(f"{overrides.TUNED}=")) for word in CHOICES]
+)
 def test_every_key_has_a_meaning(hydra: Hydra, word: str) -> None:
     group, _, choice = word.partition("=")
     words = [f"+{word}" if group in overrides.FOLDERS else word]

@@ -1,6 +1,6 @@
 """Every key of every file of conf/ misspelt and given a wrong type, every choice misspelt, and impossible values.
 
-`make faults` takes all keys, `make test` a quarter of them.
+`make faults` takes all keys, `make test-all` a quarter of them, and `make test` leaves out those of mdp, rl and ec.
 
 Each is refused with exit code 2 and one line that says the right name, and nothing is written.
 """
@@ -131,7 +131,7 @@ STEP = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.fau
 """Of the keys in their order every so many."""
 
 
-@pytest.mark.slow_cases("rl-a quarter", "ec-a quarter")
+@pytest.mark.slow_cases("mdp-a quarter", "rl-a quarter", "ec-a quarter")
 @STEP
 @pytest.mark.parametrize("group", GROUPS)
 def test_misspelt_keys(group: str, step: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def wrong_value(value: Any) -> str:
     return "7" if isinstance(value, str) else "[[oops]]" if value is None else "oops"
 
 
-@pytest.mark.slow_cases("rl-a quarter", "ec-a quarter")
+@pytest.mark.slow_cases("mdp-a quarter", "rl-a quarter", "ec-a quarter")
 @STEP
 @pytest.mark.parametrize("group", GROUPS)
 def test_values_of_a_wrong_type(group: str, step: int, capsys: pytest.CaptureFixture[str]) -> None:

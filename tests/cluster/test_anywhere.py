@@ -14,7 +14,7 @@ MEMBERS = 8
 SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.members={MEMBERS}", "budget.steps=400")
 
 
-@pytest.mark.slow_cases(but=("ppo",))
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

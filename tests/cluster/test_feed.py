@@ -226,6 +226,7 @@ def test_pieces_follow_each_other(spawn: Callable[..., tuple[Group, Log]], piece
         assert group.all("total", log.count) == [total] * 5
 
 
+@pytest.mark.slow
 def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group, Log]]) -> None:
     """Neither the other worker of its host nor the hosts behind it in the tree wait for its call."""
     group, log = spawn()
@@ -254,6 +255,7 @@ def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group,
 # ------------------------------------------------------------------ deaths
 
 
+@pytest.mark.slow_cases(but=("sent", "confirmed"))
 @pytest.mark.parametrize("moment", ["sent", "confirmed", "shown", "answered"])
 def test_no_call_is_lost_when_a_keeper_dies(
     spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -303,6 +305,7 @@ def test_no_call_is_lost_when_a_keeper_dies(
     assert len(struck) >= 3 and pool.replaced >= len(struck) - 1
 
 
+@pytest.mark.slow
 def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[..., tuple[Group, Log]]) -> None:
     """The keeper dies, and a new copy begins while calls on their way still need what the former one had."""
     group, log = spawn(workers=2, hosts=("a",), members=8, piece=2000)
@@ -314,6 +317,7 @@ def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[.
     assert [answer for _, answer in islice(stream, 40)] == [total] * 40
 
 
+@pytest.mark.slow
 def test_hosts_behind_a_dead_keeper_do_not_count_as_unreachable(
     spawn: Callable[..., tuple[Group, Log]], long_timeout: None
 ) -> None:
@@ -423,6 +427,7 @@ def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], 
     assert pool.replaced > rounds // 30
 
 
+@pytest.mark.slow_cases(but=("beside another",))
 @pytest.mark.parametrize("worker", ["alone", "beside another", "not the keeper"])
 def test_a_receiver_that_hangs_is_replaced_with_its_worker(
     spawn: Callable[..., tuple[Group, Log]], worker: str
@@ -445,6 +450,7 @@ def test_a_receiver_that_hangs_is_replaced_with_its_worker(
 # ------------------------------------------------------------------ losses
 
 
+@pytest.mark.slow
 def test_hosts_that_others_cannot_reach_get_it_from_the_driver(
     spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,8 +35,9 @@ CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "hosts": lambda workers: Islands(workers=workers, hosts=("a", "b")),
     "ray": lambda workers: Ray(workers=workers),
 }
-everywhere = pytest.mark.parametrize("kind", [*CLUSTERS], indirect=True, scope="module")
-"""Tests that run on every cluster; on Ray only in `make faults`, since a group takes a second to start there."""
+ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
+everywhere = pytest.mark.parametrize("kind", ["local", "processes", "hosts", ON_RAY], indirect=True, scope="module")
+"""Tests that run on every cluster. A group takes a second to start on Ray, so the others run there in `make faults`."""
 
 
 def children() -> set[int]:
@@ -134,6 +135,7 @@ def test_map_keeps_all_workers_busy(spawn: Spawn, kind: str) -> None:
     assert len(pids) == (1 if kind == "local" else 3)
 
 
+@pytest.mark.slow_cases("local", "hosts")
 def test_long_calls_are_distributed_evenly(spawn: Spawn, kind: str) -> None:
     """Heartbeats during a long call must not make the worker look fast."""
     group = spawn(toys.Counter, workers=3)

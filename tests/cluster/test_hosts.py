@@ -76,6 +76,7 @@ def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_timeout")
 def test_each_host_gets_one_copy_and_few_hosts_from_the_driver(spawn: Callable[..., Group]) -> None:
     group = spawn()
@@ -161,6 +162,7 @@ def test_a_tree_reaches_every_host_once(count: int) -> None:
 # ------------------------------------------------------------------ failures during a broadcast
 
 
+@pytest.mark.slow_cases(but=("sent",))
 @pytest.mark.parametrize("moment", ["sent", "kept"])
 def test_no_call_is_lost_when_a_relay_dies(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -196,6 +198,7 @@ def test_no_call_is_lost_when_a_relay_dies(
     assert len(struck) == 3 and worker_pool(group).replaced >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
 def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int) -> None:
     group, draw = spawn(), random.Random(rounds)
@@ -226,6 +229,7 @@ def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -
     assert worker_pool(group).replaced == 1  # the hung worker, and none of those behind it in the tree
 
 
+@pytest.mark.slow
 def test_the_driver_sends_directly_to_hosts_that_others_cannot_reach(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,7 @@ def until(reached: Callable[[], bool]) -> None:
         assert time.monotonic() < ends
 
 
+@pytest.mark.slow
 def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., Any]) -> None:
     group, alone = spawn(deadline_s=30.0), Local().spawn(toys.Counter, MEMBERS)
     big = np.arange(50_000.0)
@@ -113,6 +114,7 @@ def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) ->
     assert group.pool.replaced >= 1
 
 
+@pytest.mark.slow
 def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
     with pytest.raises(toys.Refused, match="cannot be made"):
         spawn(toys.unmakeable)
@@ -255,6 +257,7 @@ def not_to_be_made() -> None:
         Ray().spawn(toys.unmakeable, MEMBERS, (toys.Refused,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cycle",
     [
@@ -381,6 +384,7 @@ def test_options_go_to_the_ray_that_begins_or_to_its_driver(monkeypatch: pytest.
 # ------------------------------------------------------------------ over a network
 
 
+@pytest.mark.slow
 def test_a_joined_ray_is_spoken_to_with_keys_of_the_run(address: str, spawn: Callable[..., Any]) -> None:
     group = spawn(address=address, cpus=0.1)
     endpoint = group.pool.launcher.endpoint
@@ -443,11 +447,13 @@ def test_only_workers_of_the_same_host_get_shared_memory() -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_a_cluster_without_room_is_refused(address: str) -> None:
     with pytest.raises(BadRequest, match=r"no room for 2 workers of 99 CPUs .* has 2 CPUs"):
         Ray(address=address, cpus=99.0, deadline_s=1.0).spawn(toys.Counter, MEMBERS)
 
 
+@pytest.mark.slow
 def test_a_process_is_part_of_one_ray(address: str) -> None:
     with pytest.raises(BadRequest, match=f"part of the Ray at {address} already"):
         Ray(address="elsewhere:1").spawn(toys.Counter, MEMBERS)

@@ -80,7 +80,7 @@ def test_runs_over_hosts_equal_runs_in_one_process(case: str, alone: Callable[[s
     assert counter(there, "cluster/sent") > 0
 
 
-@pytest.mark.slow_cases(but=("sent-wraps", "answered-wraps"))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CAPACITIES)
 @pytest.mark.parametrize("moment", ["sent", "confirmed", "answered"])
 def test_kills_on_another_host_change_nothing(

@@ -160,14 +160,32 @@ CASES = {
 }
 EACH = [(name, i, case, space) for name, case in CASES.items() for i, space in enumerate(case.spaces)]
 WORDS = {False: "synchronous", True: "asynchronous"}
-each = pytest.mark.parametrize(("case", "space"), [pytest.param(c, s, id=f"{n}-{i}") for n, i, c, s in EACH])
-each_in_either_mode = pytest.mark.parametrize(
+
+
+def further(i: int) -> list[pytest.MarkDecorator]:
+    """Most tests run the same code in the first of an evolver's spaces, which has all that it can search."""
+    return [pytest.mark.slow] * (i > 0)
+
+
+in_every_space = pytest.mark.parametrize(
     ("case", "space", "asynchronous"),
     [pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}") for n, i, c, s in EACH for mode in c.modes],
 )
+each = pytest.mark.parametrize(
+    ("case", "space"), [pytest.param(c, s, id=f"{n}-{i}", marks=further(i)) for n, i, c, s in EACH]
+)
+each_in_either_mode = pytest.mark.parametrize(
+    ("case", "space", "asynchronous"),
+    [
+        pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}", marks=further(i))
+        for n, i, c, s in EACH
+        for mode in c.modes
+    ],
+)
 each_synchronous, each_asynchronous = (
     pytest.mark.parametrize(
-        ("case", "space"), [pytest.param(c, s, id=f"{n}-{i}") for n, i, c, s in EACH if mode in c.modes]
+        ("case", "space"),
+        [pytest.param(c, s, id=f"{n}-{i}", marks=further(i)) for n, i, c, s in EACH if mode in c.modes],
     )
     for mode in (False, True)
 )
@@ -206,7 +224,7 @@ def backwards(waiting: list[Individual]) -> list[Individual]:
     return waiting[::-1]
 
 
-@each_in_either_mode
+@in_every_space
 def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
     asked, evolver = drive(evolver, lambda one: evaluated(case, one), 40, slots=4)
@@ -240,20 +258,15 @@ def test_a_generation_ends_whole(case: Case, space: Space) -> None:
 @each_synchronous
 def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
     whole, ended = drive(made(case, space), lambda one: evaluated(case, one), order=lambda waiting: waiting[:])
-    orders = (
-        lambda waiting: waiting[:1],
-        lambda waiting: waiting[-1:],
-        lambda waiting: waiting[::-1],
-        lambda w: w[1:3] or w,
-    )
-    for slots in (None, 2, 4, 50):
-        for order in orders:
-            asked, other = drive(made(case, space), lambda one: evaluated(case, one), slots=slots, order=order)
-            same([one._asdict() for one in asked[:30]], [one._asdict() for one in whole[:30]])
-            if other.state_dict()["told"] == ended.state_dict()["told"] and len(asked) == len(whole):
-                same(other.state_dict(), ended.state_dict())
+    first, last, middle = (lambda w: w[:1], lambda w: w[-1:], lambda w: w[1:3] or w)
+    for slots, order in ((None, backwards), (None, middle), (2, first), (4, last), (4, middle), (50, last)):
+        asked, other = drive(made(case, space), lambda one: evaluated(case, one), slots=slots, order=order)
+        same([one._asdict() for one in asked[:30]], [one._asdict() for one in whole[:30]])
+        if other.state_dict()["told"] == ended.state_dict()["told"] and len(asked) == len(whole):
+            same(other.state_dict(), ended.state_dict())
 
 
+@pytest.mark.slow_cases("optuna-0-synchronous", "optuna-cma_es-0-synchronous", "optuna-cma_es-0-asynchronous")
 @each_in_either_mode
 def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, space: Space, asynchronous: bool) -> None:
     def resumed(evolver: Evolver) -> Evolver:

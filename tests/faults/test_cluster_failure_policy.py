@@ -52,6 +52,7 @@ def test_who_survives_each_repetition_but_dies_all_the_time_ends_the_group(
         group.close()
 
 
+@pytest.mark.slow
 def test_who_is_stopped_again_and_again_is_not_to_blame(tmp_path: Path) -> None:
     place = lives(tmp_path / "lives", failure_policy.MAX_OWN_DEATHS + 1)
     group = Processes(workers=2, deadline_s=0.5).spawn(partial(Victim, place, "is stopped", "add"), 2)

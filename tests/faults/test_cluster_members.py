@@ -56,6 +56,7 @@ def sums(x: int) -> list[int]:
 # ------------------------------------------------------------------ by their own doing
 
 
+@pytest.mark.slow_cases(but=("loops", "is stopped"))
 @pytest.mark.parametrize("way", WAYS)
 def test_who_dies_once_is_replaced_once_and_nothing_is_lost(way: str, spawn: Spawn) -> None:
     group = spawn(way, "add", times=1)
@@ -82,7 +83,7 @@ STACKS = {  # where it happened, innermost call first; of exceptions, their trac
 }
 
 
-@pytest.mark.slow_cases(but=("segfaults", "exits"))
+@pytest.mark.slow_cases(but=("segfaults",))
 @pytest.mark.parametrize("way", ENDS)
 def test_who_dies_again_and_again_ends_the_group_and_is_named(way: str, spawn: Spawn) -> None:
     group = spawn(way, "add", times=10)
@@ -136,6 +137,7 @@ def test_who_is_slow_but_lives_is_left_alone(spawn: Spawn) -> None:
     assert group.pool.replaced == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> None:
     group = spawn()
     pending = [group.any("ask", i) for i in range(10)]
@@ -189,6 +191,7 @@ def test_a_stopped_nurse_is_replaced_when_it_is_needed(spawn: Spawn, monkeypatch
     assert group.all("add", 3) == sums(3)
 
 
+@pytest.mark.slow
 def test_a_driver_may_have_many_files_open(spawn: Spawn) -> None:
     """As many as hundreds of workers make; `select.select` takes none whose number is 1024 or more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -244,6 +247,7 @@ def test_a_driver_with_threads_of_its_own_forks_workers_that_compute() -> None:
 # ------------------------------------------------------------------ many groups
 
 
+@pytest.mark.slow
 def test_many_groups_at_once_do_not_meet() -> None:
     def one(number: int) -> list[int]:
         group = Processes(workers=1).spawn(partial(Victim, Path("/nowhere"), "exits", "never"), 2)
@@ -302,6 +306,7 @@ def test_a_run_of_a_world_that_segfaults_says_which_member_where_and_how_often(
     assert said.out.count("replaced") >= 2
 
 
+@pytest.mark.slow
 def test_a_run_of_a_world_that_raises_shows_its_own_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def end_supervisors(group: RemoteGroup) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow_cases(but=("end_supervisor", "end_worker"))
 @pytest.mark.parametrize("kill", [end_worker, end_supervisor, end_supervisors])
 def test_what_a_world_has_started_ends_with_its_worker(kill: Callable[[RemoteGroup], None]) -> None:
     group = Processes(workers=1).spawn(Parent, 1)
@@ -141,6 +142,7 @@ def test_a_worker_that_ends_takes_nothing_of_another_with_it() -> None:
     check_gone(*begun[1])
 
 
+@pytest.mark.slow
 def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for what their worlds have left takes a look at every process of the machine."""
     looks = memoryview(mmap.mmap(-1, 4)).cast("i")

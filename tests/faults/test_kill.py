@@ -160,6 +160,7 @@ def test_killed_between_checkpoints_and_moved_it_ends_the_same(
     assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_at_once_with_the_last_checkpoint_whole(victim: Callable[..., Victim]) -> None:
     it = victim(*settings("duel", "mdp.delay_ms=[60,60]", "checkpoint.every=1"))
     it.go_on()
@@ -175,6 +176,7 @@ def test_a_second_signal_leaves_at_once_with_the_last_checkpoint_whole(victim: C
     assert it.stop(signal.SIGTERM) == 143
 
 
+@pytest.mark.slow_cases("15")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_start_up_leaves_quietly(number: signal.Signals, victim: Callable[..., Victim]) -> None:
     it = victim(*settings("pong", steps=10**9), start_up=True)

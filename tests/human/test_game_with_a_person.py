@@ -68,6 +68,7 @@ def until(server: GameServer, wanted: Any) -> dict[str, Any]:
     raise AssertionError("it did not come")
 
 
+@pytest.mark.slow_cases("duel")
 @pytest.mark.parametrize(
     "words",
     [("mdp=pong", "mdp.rounds=1", "mdp.round_steps=30"), ("mdp=duel", "mdp.ground.limit=10")],

@@ -178,6 +178,7 @@ def test_which_result_belongs_to_a_budget(tmp_path: Path) -> None:
         sound_result_after(lost, 100)
 
 
+@pytest.mark.slow
 def test_without_early_stopping_a_larger_budget_is_another_job(tmp_path: Path) -> None:
     words = ("--multirun", "mdp=cartpole", *QUICK, "rl.lr=1e-3,1e-4", f"hydra.sweep.dir={tmp_path}")
     with redirect_stdout(io.StringIO()):

@@ -109,7 +109,7 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
-@pytest.mark.slow_cases(but=("duel-lstm", "sac", "vtrace-parts", "dqn-rainbow", "r2d2", "asynchronous"))
+@pytest.mark.slow_cases(but=("td3", "vtrace-parts", "asynchronous"))
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""
@@ -184,13 +184,14 @@ def test_resume_where_it_was_evaluated_anyway_equals_in_everything(tmp_path: Pat
     assert [row["step"] for row in rows(parts) if "eval/return_mean" in row] == [*range(256, 2049, 256)]
 
 
-@pytest.mark.slow_cases(but=("duel",))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["duel", "duel-lstm", "pong"])
 def test_when_answers_arrive_changes_nothing(case: str, run: Callable[..., Path]) -> None:
     prompt = run(case, *(["mdp.delay_ms=[0,0]"] if case == "pong" else []))
     assert fingerprint(run(case, "mdp.delay_ms=[0,3]")) == fingerprint(prompt)
 
 
+@pytest.mark.slow
 def test_pong_as_battles_trains_to_the_bits_of_pong_in_arrays(run: Callable[..., Path]) -> None:
     learned = [fingerprint(run("pong", *how))["state"]["run"]["learner"] for how in ([], ["mdp.delay_ms=[0,0]"])]
     assert learned[0] == learned[1]
@@ -394,6 +395,7 @@ def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
     assert json.loads((run / "result.json").read_bytes())["steps"] >= 2 * N
 
 
+@pytest.mark.slow_cases(but=("config.yaml",))
 @pytest.mark.parametrize("at", ["provenance.json", "hydra.yaml", "config.yaml"])
 def test_killed_before_it_was_a_run_it_is_begun_by_the_same_command(
     at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -426,6 +428,7 @@ def test_a_damaged_hydra_file_is_a_bad_request(
     assert err.startswith("evorl: resume: ") and "hydra.yaml" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow_cases(but=("half way",))
 @pytest.mark.parametrize("last", [False, True], ids=["half way", "at the end"])
 def test_a_signal_ends_an_evaluation_at_once(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = (*words_of("cartpole"), "eval.every=600", "eval.episodes=4", f"budget.steps={N}")

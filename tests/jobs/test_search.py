@@ -276,7 +276,7 @@ def cut(place: Path, there: Path, batches: int) -> int:
     return len(rows)
 
 
-@pytest.mark.slow_cases(but=("asha", "cma_es", "pbt", "random"))
+@pytest.mark.slow_cases(but=("cma_es", "pbt"))
 @pytest.mark.parametrize("name", EVOLVERS)
 def test_every_evolver_searches_and_goes_on_with_the_same_proposals(hydra: Hydra, tmp_path: Path, name: str) -> None:
     if name == "map_elites":

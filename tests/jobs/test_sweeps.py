@@ -19,7 +19,7 @@ from evorl.jobs.sweep import _show
 from evorl.record.lock import lock
 
 SOUP = "RuntimeError: the soup was off"
-WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
+WORDS = ("+mdp.poisonous=[2]", "budget.steps=1500", "mdp.dose=1,2", "seed=1,2")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_failed_jobs_end_no_other_and_are_told_with_their_reasons(first: tuple[S
     [
         ("seed=1,3", "evorl: seed: job 1 was begun with 2 in {0}/1, and is 3 now\n"),
         ("rl.lr=0.1", "evorl: rl.lr: job 0 was begun with 0.0003 in {0}/0, and is 0.1 now\n"),
-        ("budget.steps=4000", "evorl: budget.steps: job 0 was begun with 3000 in {0}/0, and is 4000 now\n"),
+        ("budget.steps=4000", "evorl: budget.steps: job 0 was begun with 1500 in {0}/0, and is 4000 now\n"),
         ("record.project=x", "evorl: record.project: job 0 was begun with evorl in {0}/0, and is x now\n"),
         ("hydra.sweep.subdir=a", "evorl: hydra.sweep.subdir: jobs 0 and 1 would both lie in a\n"),
     ],

@@ -47,6 +47,7 @@ def test_the_same_algorithm_with_and_without_its_file_is_compared_on_purpose() -
     assert uneven_tuning([tuned, {"mdp": "pong", "rl": "reinforce"}, {}]) == []
 
 
+@pytest.mark.slow
 def test_sweep_and_report_tell_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("mdp=cartpole", "rl=ppo,reinforce", "budget.steps=64", "eval.episodes=1", "record.tensorboard=false")
     assert go("--multirun", *words, f"hydra.sweep.dir={tmp_path / 'sweep'}") == 0

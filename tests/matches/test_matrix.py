@@ -99,6 +99,7 @@ def test_it_writes_everything_and_prints_the_players(
     assert ("rating" in told and "matrix.html" in told and "One rating" in told) or "strength" in told
 
 
+@pytest.mark.slow
 def test_ratings_over_steps_of_a_run_whose_checkpoints_play(matrix: Matrix, tmp_path: Path) -> None:
     found = matrix("a@all b rule", "games=4")
     steps = [one["step"] for one in found["players"] if one["name"].startswith("a@")]
@@ -110,6 +111,7 @@ def test_ratings_over_steps_of_a_run_whose_checkpoints_play(matrix: Matrix, tmp_
     assert not (tmp_path / "other" / "ratings_over_steps.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_new_player_adds_its_games_alone(matrix: Matrix, tmp_path: Path) -> None:
     few = matrix("a b")
     lines = (tmp_path / "out" / "games.jsonl").read_bytes()
@@ -264,6 +266,7 @@ def test_damaged_games_are_refused(text: bytes, tmp_path: Path) -> None:
         records.Record(tmp_path, {})
 
 
+@pytest.mark.slow
 def test_films_show_the_closest_and_the_most_one_sided_pair(
     matrix: Matrix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -208,6 +208,7 @@ def test_a_game_is_that_of_ale_pys_vector_environment() -> None:
 # ------------------------------------------------------------------ an exact emulator
 
 
+@pytest.mark.slow_cases(but=("pong",))
 @pytest.mark.parametrize("game", ["pong", "qbert", "trondead"])
 def test_a_console_goes_on_from_a_state_whatever_it_played(game: str) -> None:
     """qbert and trondead leave lines undrawn in their first frames."""
@@ -243,6 +244,7 @@ def test_games_are_their_keys_beside_any_others() -> None:
     assert first_slot(1) == first_slot(3) == first_slot(1)
 
 
+@pytest.mark.slow_cases(but=("lives",))
 @pytest.mark.parametrize(
     "world",
     [
@@ -411,6 +413,7 @@ def test_a_run_learns_from_images_and_resumes_to_the_bit(tmp_path: Path) -> None
     assert fingerprint(tmp_path / "halves", aside=stopped) == fingerprint(tmp_path / "whole", aside=stopped)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_bit(tmp_path: Path) -> None:
     asked = (*QUICK, "mdp=atari", *SMALL, "rl.members=2", "rl.net.shared=true", "rl.net.hidden=[]", "budget.steps=96")
     experiment = experiment_of(*{word.partition("=")[0]: word for word in asked}.values())

@@ -52,6 +52,7 @@ def world_of(file: str) -> World:
     return typed(data, getattr(import_module(module), name))
 
 
+@pytest.mark.slow_cases("football", "atari_noframeskip", "halfcheetah", "humanoid", "humanoid_v4", "ant", "walker2d")
 @pytest.mark.parametrize("file", [file for file in FILES if not isinstance(world_of(file), Problem)])
 def test_every_world_of_evorl_conforms(file: str) -> None:
     with closing(world_of(file)) as world:

@@ -192,6 +192,7 @@ def test_class_needs_trust(folder: Path) -> None:
     assert not (folder / "untrusted").exists()
 
 
+@pytest.mark.slow_cases(but=("env",))
 @pytest.mark.parametrize("id", [GRID, "my_envs.grid:Corridors"], ids=["env", "vector"])
 def test_run_resumes_to_the_bit_and_is_evaluated(id: str, folder: Path, tmp_path: Path) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"
@@ -210,6 +211,7 @@ def test_run_resumes_to_the_bit_and_is_evaluated(id: str, folder: Path, tmp_path
     assert len([*whole.rglob("*.mp4")]) == len(film)
 
 
+@pytest.mark.slow
 def test_worker_processes_make_the_class(folder: Path, tmp_path: Path) -> None:
     words = (*WORLD, "+mdp.kwargs.size=3", "ec=pbt", "ec.population=2", "ec.train_steps=128")
     few = (

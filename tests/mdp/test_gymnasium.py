@@ -407,6 +407,7 @@ def test_impossible_requests() -> None:
 # ------------------------------------------------------------------ simulators
 
 
+@pytest.mark.slow_cases("Acrobot-v1")
 @pytest.mark.parametrize("id", SIMULATORS)
 def test_simulators_have_the_bits_of_gymnasium(id: str) -> None:
     """State, observation, reward and ends of every step, in float64, over several episodes of each of 7 slots."""
@@ -682,6 +683,7 @@ def test_all_files_are_found() -> None:
     assert len(FILES) == 20
 
 
+@pytest.mark.slow_cases("atari")
 @pytest.mark.parametrize("name", [name for name in FILES if name != "gymnasium"])  # which names no world
 def test_the_world_of_each_file_plays(name: str) -> None:
     given = conf(name)

@@ -263,6 +263,7 @@ def test_an_episode_is_its_seed_and_its_actions(env: Any, elsewhere: Callable[[s
     assert elsewhere("fresh_course(5)") == first.hex()
 
 
+@pytest.mark.slow
 def test_episodes_leave_no_memory_behind(env: Any) -> None:
     def pages() -> int:
         for seed in range(150):

@@ -259,7 +259,7 @@ def test_what_has_no_table_is_refused() -> None:
 # ------------------------------------------------------------------ runs
 
 
-@pytest.mark.slow_cases("opponents=none")
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("opponents=none",), ("opponents=pfsp", "opponents.snapshot=256")], ids="".join)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...], tmp_path: Path) -> None:
     own = (*QUICK, "mdp=openspiel", "mdp.game=leduc_poker", *words)

@@ -57,6 +57,10 @@ def episode(world: PettingZoo, choice: int = -1, key: int = 4) -> tuple[TurnBatt
     return battle, asyncio.run(play(battle, choice))
 
 
+@pytest.mark.slow_cases(
+    "mpe-random", "mpe in turns-random", "mpe in turns-self", "continuous-random", "unlike agents-random",
+    "without masks-self", "remembers-self",
+)  # fmt: skip
 @pytest.mark.parametrize("opponent", ["self", "random"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_conformance(name: str, opponent: Any) -> None:
@@ -176,7 +180,7 @@ def test_a_game_can_be_drawn() -> None:
     assert COUNTS.seconds_per_step == 1 / 5 and GIFTS.seconds_per_step is None
 
 
-@pytest.mark.slow_cases("opponents=none")
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("opponents=none",), ("opponents=pfsp", "opponents.snapshot=256")], ids="".join)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...], tmp_path: Path) -> None:
     own = (*QUICK, "mdp=pettingzoo", f"mdp.id={FOUR.id}", *words)

@@ -187,6 +187,7 @@ def test_the_rule_player_is_the_oracles() -> None:
     assert seen == {-4.0, 4.0}  # it never stops
 
 
+@pytest.mark.slow_cases("random-points", "rule-behaviour")
 @pytest.mark.parametrize("weights", [Behaviour(), Behaviour(lazy=0.001, busy=-0.25)], ids=["points", "behaviour"])
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
 def test_arena_equals_oracle_games(opponent: Any, weights: Behaviour) -> None:

@@ -124,6 +124,8 @@ def test_the_fronts_of_dtlz(name: str, objectives: int, more: int, seed: int) ->
     ("words", "key", "told"),
     [
         ({"id": "zdt7"}, "id", "did you mean zdt"),
+        ({"id": "zdt1", "frame_skip": 2}, "frame_skip", "no episodes"),
+        ({"id": "zdt1", "features": ("return",)}, "features", "no episodes"),
         ({"id": "zdt1", "objectives": 3}, "objectives", "zdt1 has 2"),
         ({"id": "sphere", "objectives": 1}, "objectives", "sphere has 1"),
         ({"id": "dtlz2", "objectives": 1}, "objectives", "two or more"),

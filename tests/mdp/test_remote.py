@@ -35,6 +35,7 @@ def undisturbed() -> list[list[tuple[Any, ...]]]:
         return Records(arena).play(DECISIONS).first(DECISIONS)
 
 
+@pytest.mark.slow_cases(but=("{'processes': 3}",))
 @pytest.mark.parametrize(
     "keys",
     [{"processes": 3}, {"opponent": "game"}, {"opponent": "game", "side": "runner"}],
@@ -69,6 +70,7 @@ def test_a_game_that_connects_by_itself_over_a_unix_socket(
     assert not (tmp_path / "game").exists()
 
 
+@pytest.mark.slow_cases(but=("exit", "short", "nan"))
 @pytest.mark.parametrize(
     "fault",
     [
@@ -117,6 +119,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.slow_cases(but=("exit", "bomb", "garbage", "nan", "no choice"))
 @pytest.mark.parametrize("fault", SENTENCES)
 def test_a_failure_that_repeats_itself_ends_the_run_with_one_line(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
@@ -129,6 +132,7 @@ def test_a_failure_that_repeats_itself_ends_the_run_with_one_line(fault: str, mo
     )
 
 
+@pytest.mark.slow_cases(but=("exit", "failed"))
 @pytest.mark.parametrize("fault", ["exit", "nan", "garbage", "failed"])
 def test_a_game_that_does_not_repeat_itself_loses_its_last_decisions(
     fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -157,6 +161,7 @@ def test_a_game_that_is_not_let_in_ends_the_run_with_one_line(fault: str, caplog
     assert HELLOS[fault] in caplog.text + str(caught.value)
 
 
+@pytest.mark.slow_cases(but=("37",))
 @pytest.mark.parametrize("decisions", [1, 37])
 def test_a_saved_arena_goes_on_in_another_process(decisions: int, undisturbed: list[Any]) -> None:
     with opened(SLOTS) as arena:

@@ -392,6 +392,7 @@ def test_a_game_turned_round_is_the_same_game(strength: Any) -> None:
 # ------------------------------------------------------------------ the arena
 
 
+@pytest.mark.slow_cases(but=("keys0", "keys3"))
 @pytest.mark.parametrize(
     "keys",
     [

@@ -335,6 +335,7 @@ def test_a_slot_equals_an_environment_of_its_own(mode: AutoresetMode) -> None:
     assert (True, False) in ends and (False, True) in ends
 
 
+@pytest.mark.slow_cases(but=("0-DISABLED", "4-NEXT_STEP", "0-SAME_STEP"))
 @modes
 @pytest.mark.parametrize("lstm", [0, 4])
 def test_a_truncated_episode_is_bootstrapped_from_the_state_it_was_cut_at(mode: AutoresetMode, lstm: int) -> None:
@@ -360,6 +361,7 @@ def test_a_truncated_episode_is_bootstrapped_from_the_state_it_was_cut_at(mode: 
     assert all(torch.equal(a, b) for a, b in zip(one.inputs, other.inputs, strict=True))
 
 
+@pytest.mark.slow_cases(but=("SAME_STEP",))
 @modes
 def test_walks_conform(mode: AutoresetMode) -> None:
     world = world_of(Walk, mode)
@@ -542,7 +544,7 @@ WALK = ("mdp=gymnasium", f"mdp.id={id_of(Walk)}")
 RIGID = ("mdp=gymnasium", f"mdp.id={id_of(Rigid)}")
 
 
-@pytest.mark.slow_cases(but=("-cartpole",))
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [CARTPOLE, WALK, RIGID], ids=["cartpole", "disabled", "next step"])
 @pytest.mark.parametrize("more", [(), ("rl.net.lstm=8", "rl.members=2", "rl.slots=4")], ids=["", "lstm"])
 def test_n_and_n_more_is_2n(words: tuple[str, ...], more: tuple[str, ...], tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ def test_an_idle_side_loses_the_point_at_the_published_step() -> None:
     assert won == [0] * 74 + [1] and games.lives[:, 0].tolist() == [5, 4]
 
 
+@pytest.mark.slow_cases(but=("keys0", "keys3"))
 @pytest.mark.parametrize(
     "keys",
     [{}, {"opponent": "self"}, {"opponent": "random", "side": "left"}, {"opponent": "self", "see_side": True}],
@@ -214,6 +215,7 @@ def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
     check(world, slots=2 * world.sides, decisions=160)
 
 
+@pytest.mark.slow
 def test_the_baseline_is_even_with_itself_and_beats_random_play() -> None:
     """As published: random play has a score of -4.9 of 5 against it; of its games with itself, most are not lost."""
     scores = {name: played(name) for name in ("random", "rule")}

@@ -168,6 +168,10 @@ WORLDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases(
+    "duel-memoryless", "teams-memoryless", "pairs in turn-recurrent", "three in turn-memoryless", "turns-recurrent",
+    "pong-memoryless",
+)  # fmt: skip
 @pytest.mark.parametrize("keys", [{}, {"net": Net(hidden=(8,), lstm=4)}], ids=["memoryless", "recurrent"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:

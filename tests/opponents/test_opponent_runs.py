@@ -83,7 +83,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: P
     assert (len(pool["snapshots"]) == 2 and pool["next"] > 2) or few
 
 
-@pytest.mark.slow_cases(but=("rule player and runs",))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["pong", "recurrent", "several members", "rule player and runs", "in a cycle"])
 def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     here = run(tmp_path / "here", case, 3000)
@@ -91,6 +91,7 @@ def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     assert fingerprint(here) == fingerprint(there) and table(here) == table(there)
 
 
+@pytest.mark.slow
 def test_policies_of_runs_stay_as_they_were(tmp_path: Path) -> None:
     """A run that goes on, or is no more, changes nothing for the runs that have its policy in their pools."""
     runs = tmp_path / "runs"
@@ -148,6 +149,7 @@ def test_a_team_needs_all_of_its_slots(tmp_path: Path, capsys: pytest.CaptureFix
     assert "opponents.sides: Soccer has the sides 0 to 1, not 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
     """It is what the world's own key for it does."""
     own = (*QUICK, *PONG, "mdp.opponent=self", "budget.steps=1000")

@@ -46,6 +46,7 @@ def everyone(count: int, first: int = 0, end: int = 24) -> list[Pair]:
     return [Pair(a, b, first, end) for a in range(count) for b in range(a + 1, count)]
 
 
+@pytest.mark.slow_cases("duel")
 @pytest.mark.parametrize(
     ("world", "hypers"),
     [(PONG, [SMALL] * 4), (PONG, [CORE, CORE, SMALL, DQN(net=Net(hidden=(8,)))]), (DUEL, [SMALL] * 3)],
@@ -84,6 +85,7 @@ def test_a_policy_against_itself_is_as_good_as_itself() -> None:
     assert lengths[::2] == lengths[1::2] and len({*lengths}) >= 3
 
 
+@pytest.mark.slow_cases(but=("False",))
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_game_is_what_its_two_policies_do_in_it(deterministic: bool) -> None:
     """Game by game in an arena of its own, with policies that decide one after the other."""
@@ -154,6 +156,7 @@ def test_noise_is_that_of_its_distribution_and_of_the_decision_alone() -> None:
         assert np.array_equal(later, [drawn[0, :5], drawn[1, 10:15]])
 
 
+@pytest.mark.slow_cases(but=("memory",))
 @pytest.mark.parametrize(
     "hypers", [[SMALL, SMALL], [CORE, CORE], [CORE, SMALL], [SMALL]], ids=["alike", "memory", "other forms", "rule"]
 )

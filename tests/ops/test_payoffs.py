@@ -75,6 +75,7 @@ def test_nobody_gains_by_leaving_an_equilibrium_and_its_value_is_that_of_a_linea
     assert value == pytest.approx(-slow.fun, abs=1e-8)
 
 
+@pytest.mark.slow
 @given(games(4), st.randoms(use_true_random=False))
 def test_no_other_equilibrium_is_more_even(payoff: np.ndarray, random: object) -> None:
     """Mixtures between it and the ends of the set of equilibria, found by linear programs in all directions."""

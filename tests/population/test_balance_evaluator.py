@@ -134,6 +134,7 @@ def test_both_sides_learn_and_the_game_is_the_individual_s(monkeypatch: pytest.M
     assert answer.memory["steps"] >= 128
 
 
+@pytest.mark.slow
 def test_a_front_of_games(tmp_path: Path) -> None:
     assert go(*QUICK, *CASES["balance"], f"hydra.run.dir={tmp_path / 'run'}") == 0
     rows = journal(tmp_path / "run")

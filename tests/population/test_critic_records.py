@@ -64,6 +64,7 @@ def test_the_seconds_are_those_of_all_workers(people: list[list[tuple[Any, ...]]
     assert total + sum(work.seconds.values()) == pytest.approx(spans)
 
 
+@pytest.mark.slow
 def test_a_wall_clock_that_is_set_changes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reading of the wall clock is an hour before the one before."""
     real, readings = time.time, count()

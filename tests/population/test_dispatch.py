@@ -63,6 +63,7 @@ class Group:
 # ------------------------------------------------------------------ members that fell behind, or went astray
 
 
+@pytest.mark.slow_cases("9")
 @pytest.mark.parametrize("missed", [0, 1, MEMORY, MEMORY + 1])
 def test_a_member_that_missed_generations_catches_up_or_is_sent_all(missed: int) -> None:
     evolution, found, centre = followers(4, 4)
@@ -88,6 +89,7 @@ def told(dispatcher: SeedDispatcher, evolver: Any, individuals: Any, answers: An
     evolver.tell(evaluations)
 
 
+@pytest.mark.slow_cases("0.0")
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_a_member_with_wrong_parameters_is_named_and_gets_the_right_ones(
     noise: float, caplog: pytest.LogCaptureFixture
@@ -205,6 +207,7 @@ def alone() -> list[float]:
         found.close()
 
 
+@pytest.mark.slow
 def test_members_begin_with_the_parameters_of_a_driver_with_more_threads(caplog: pytest.LogCaptureFixture) -> None:
     torch.set_num_threads(2)  # as a process begins
     try:

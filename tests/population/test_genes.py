@@ -106,7 +106,7 @@ def of(hint: Any, value: Any) -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.slow_cases(but=("ppo", "td3", "gymnasium"))
+@pytest.mark.slow_cases(but=("td3",))
 @pytest.mark.parametrize("place", PLACES)
 def test_every_key_may_differ_from_parent_to_child(place: str) -> None:
     """All ranges together, from one end to the other, and each switch and choice from every value to the next one."""

@@ -62,7 +62,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
-@pytest.mark.slow_cases(but=("es", "problem", "steady"))
+@pytest.mark.slow_cases(but=("es",))
 @pytest.mark.parametrize("case", [*CASES, *ASYNCHRONOUS])
 def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """In one process an asynchronous run's order is that of asking, so it repeats as well."""
@@ -116,14 +116,14 @@ def test_a_signal_does_not_wait_for_individuals_on_workers(
     assert evaluated(run) == evaluated(alone("rounds"))
 
 
-@pytest.mark.slow_cases(but=("es", "problem"))
+@pytest.mark.slow_cases(but=("3-es", "3-problem"))
 @pytest.mark.parametrize("case", CASES)
-def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
-    for workers in (1, 3):
-        there = tmp_path / str(workers)
-        evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
-        assert journal(there) == journal(alone(case))
-        assert evaluated(there) == evaluated(alone(case))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_change_nothing(workers: int, case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
+    assert journal(there) == journal(alone(case))
+    assert evaluated(there) == evaluated(alone(case))
 
 
 def test_no_episode_is_longer_than_the_cap_of_its_generation(alone: Callable[[str], Path]) -> None:
@@ -160,7 +160,7 @@ def test_no_evolver_is_forgotten() -> None:
     assert named | {*OTHERS} == {path.stem for path in (ROOT / "conf" / "ec").glob("*.yaml")} - {"none"}
 
 
-@pytest.mark.slow_cases(but=("cma_es", "map_elites"))
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> None:
     words = ("mdp=cartpole", f"ec={name}", *OTHERS[name], "ec.together=1", "budget.steps=700")
@@ -171,7 +171,7 @@ def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> No
     assert evaluated(tmp_path / "there") == evaluated(tmp_path / "alone")
 
 
-@pytest.mark.slow_cases(but=("es-cluster=local",))
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
 @pytest.mark.parametrize("case", ["es", "es-normal"])
 def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
@@ -459,6 +459,7 @@ def faulty(fault: str, evolution: IndependentEvolution) -> Experiment:
     return dataclasses.replace(base, mdp=world, ec=evolution)
 
 
+@pytest.mark.slow_cases("fitness-train-12-processes", "observation-play-24-processes")
 @pytest.mark.parametrize("cluster", [Local(), Processes(workers=1)], ids=["local", "processes"])
 @pytest.mark.parametrize(
     ("fault", "lifetime", "count"), [("observation", "play", 24), ("fitness", "play", 24), ("fitness", "train", 12)]

@@ -24,7 +24,7 @@ RUNS = {
 """Words of a run, and those of its resume."""
 
 
-@pytest.mark.slow_cases(but=("other genes", "a shared critic"))
+@pytest.mark.slow_cases(but=("other genes",))
 @pytest.mark.parametrize("case", RUNS)
 def test_a_run_goes_on_from_a_checkpoint_in_the_old_form(case: str, tmp_path: Path) -> None:
     words, amended = RUNS[case]

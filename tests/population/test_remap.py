@@ -61,7 +61,7 @@ def within(genes: dict[str, Any]) -> bool:
     return 1e-4 <= genes["rl.lr"] <= 1e-3 and 0.1 <= genes["rl.clip"] <= 0.3 and genes["rl.gamma"] in (0.9, 0.95)
 
 
-@pytest.mark.slow_cases(but=("cem-asynchronous",))
+@pytest.mark.slow_cases(but=("sga",))
 @pytest.mark.parametrize("run", SEARCHES, indirect=True)
 def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     past = journal(run)
@@ -109,9 +109,9 @@ def test_who_lives_keeps_its_values_by_name(run: Path) -> None:
 @pytest.mark.parametrize("run", ["sga"], indirect=True)
 def test_a_gene_that_is_gone(run: Path) -> None:
     past = len(journal(run))
-    assert go(f"resume={run}", "~ec.genes.rl.lr", "+ec.genes.rl.passes=[1,3]", "budget.steps=4000") == 0
+    assert go(f"resume={run}", "~ec.genes.rl.lr", "+ec.genes.rl.passes=[1,3]", "budget.steps=3000") == 0
     assert {tuple(one["genes"]) for one in journal(run)[past:]} == {("rl.passes",)}
-    assert go(f"resume={run}", "~ec.genes", "budget.steps=5000") == 0
+    assert go(f"resume={run}", "~ec.genes", "budget.steps=4000") == 0
     assert journal(run)[-1]["genes"] == {}
 
 
@@ -127,6 +127,7 @@ def test_an_old_checkpoint_is_evaluated_with_the_genes_of_then(run: Path, capsys
     assert capsys.readouterr().out == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["sga"], indirect=True)
 def test_genes_that_change_places(run: Path) -> None:
     """Taken away and given again a gene comes last, and its coordinate with it."""
@@ -205,6 +206,7 @@ def test_a_strategy_that_travels_by_seed_goes_on_with_other_genes(tmp_path: Path
     np.testing.assert_equal(*centres)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["cem-asynchronous"], indirect=True)
 def test_what_changed_on_the_way_is_not_replayed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(f"resume={run}", *OTHER, "budget.steps=3000") == 0

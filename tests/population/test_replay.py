@@ -72,7 +72,7 @@ def repeated(first: Path, again: Path) -> None:
     assert state(again) == state(first)
 
 
-@pytest.mark.slow_cases(but=("together",))
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_its_clock_ended(case: str, shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ticking(shuffled)
@@ -85,7 +85,7 @@ def test_a_run_that_its_clock_ended(case: str, shuffled: pytest.MonkeyPatch, tmp
     assert ends[0]["best"] == ends[1]["best"] and ends[0]["eval"] == ends[1]["eval"]
 
 
-@pytest.mark.slow_cases(but=("together-False",))
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_was_stopped(case: str, resumed: bool, shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ def test_candidates_carry_no_replay() -> None:
         work.close()
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_replays_saves_and_the_resume_names_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ SOURCES = {
     "play": (*QUICK, *NORMAL, "ec=sga", "budget.steps=1200"),
     "seeds": (*QUICK, *CART, "ec=openai_es", "budget.steps=900", "cluster=processes", "cluster.workers=1"),
     "capped": (*QUICK, *CART, "ec=openai_es", "ec.cap=2", "budget.steps=900"),
-    "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=3000"),
+    "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=2000"),
     "plain": (*QUICK, *CART, *TRAIN, "budget.steps=2000"),
     "problem": (*QUICK, *SPHERE, "ec=sga", "budget.steps=60"),
 }
@@ -262,6 +262,7 @@ def test_workers_know_the_origin(case: str, sources: Path, alone: Callable[[str]
     assert evaluated(tmp_path / "there") == evaluated(alone(case))
 
 
+@pytest.mark.slow
 def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
     sources: Path, alone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +277,7 @@ def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
     assert "warning" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_what_it_began_with(
     sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_the_result_is_the_summary(tmp_path: Path, library: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_job_is_its_own_run_and_a_resumed_one_the_same(tmp_path: Path, library: Path) -> None:
     for name in ("a", "b"):
         run(tmp_path / name).close()
@@ -185,6 +186,7 @@ def child_of(recorder: Recorder) -> subprocess.Popen[bytes]:
     return one._child
 
 
+@pytest.mark.slow_cases("finish-raise")
 @pytest.mark.parametrize(
     ("where", "what"),
     [

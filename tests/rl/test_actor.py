@@ -181,7 +181,7 @@ def test_batches_equal_slots_played_alone(horizon: int, remembers: bool, order: 
 # ------------------------------------------------------------------ any order, the same bits
 
 
-@pytest.mark.slow_cases(but=("Wandering-8", "Pushing-0"))
+@pytest.mark.slow_cases(but=("Pushing-0",))
 @pytest.mark.parametrize("lstm", [0, 8])
 @pytest.mark.parametrize("game", [Wandering, Pushing])
 def test_any_order_of_arrivals_gives_the_same_batches(game: type[Game], lstm: int) -> None:

@@ -78,7 +78,7 @@ def check_case(case: str) -> None:
         assert torch.allclose(several[name], tensor, rtol=1e-4, atol=1e-5), name
 
 
-@pytest.mark.slow_cases(but=("ppo", "vtrace", "dqn", "sac"))
+@pytest.mark.slow_cases(but=("ppo", "sac"))
 @pytest.mark.parametrize("case", CASES)
 def test_several_learners_take_the_steps_of_one(case: str) -> None:
     check_case(case)
@@ -101,6 +101,7 @@ def test_the_comparison_notices(case: str, function: Any, old: str, new: str, mo
     check_mutation(monkeypatch, check_case, (case,), function, old, new)
 
 
+@pytest.mark.slow
 def test_a_number_of_learners_has_its_bits() -> None:
     first, second = (learned("ppo", 3)[0] for _ in range(2))
     assert all(torch.equal(x, second[name]) for name, x in first.items())
@@ -174,6 +175,7 @@ def test_a_closed_run_leaves_nothing() -> None:
     assert learners_of(os.getpid()) == [] and files() == before
 
 
+@pytest.mark.slow_cases("15-was killed by SIGTERM")
 @pytest.mark.parametrize(
     ("number", "told"),
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGTERM, "was killed by SIGTERM"),

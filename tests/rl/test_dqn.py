@@ -400,6 +400,7 @@ def test_a_chain_that_pays_at_its_far_end(more: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ state
 
 
+@pytest.mark.slow_cases(but=("rainbow",))
 @pytest.mark.parametrize(
     "more",
     [{"capacity": 60}, {"normalize_inputs": True, "n_step": 3}, RAINBOW | {"capacity": 60}],

@@ -139,7 +139,7 @@ def world_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     del gymnasium.registry["evorl-test/OneState-v0"]
 
 
-@pytest.mark.slow_cases(but=("environments-4-every_tenth", "battles-0-every_tenth", "environments-0-tempting"))
+@pytest.mark.slow_cases(but=("battles-0-every_tenth", "environments-0-tempting"))
 @pytest.mark.parametrize("simulator", [every_tenth, tempting])
 @pytest.mark.parametrize("lstm", [0, 4])
 def test_the_value_of_the_only_state_is_a_fixed_point(
@@ -230,6 +230,7 @@ def learner_of(game: type[Game], lstm: int = 0) -> PolicyGradient:
     return PPO(net=Net(lstm=lstm, hidden=(8,))).learner(game.spec, 0, torch.device("cpu"))
 
 
+@pytest.mark.slow_cases(but=("4-True-1", "0-False-None"))
 @pytest.mark.parametrize("order", [None, 1])
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("lstm", [0, 4])

@@ -130,6 +130,7 @@ CASES: dict[str, tuple[Impact, Any]] = {
 }
 
 
+@pytest.mark.slow_cases("plain", "per reward", "prioritized")
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_steps_equal_the_oracle(case: str) -> None:
     hyper, game = CASES[case]

@@ -98,6 +98,7 @@ def batches(learner: PolicyGradient, world: World, count: int) -> list[Tensor]:
     return out if carry is None else [*out, carry]
 
 
+@pytest.mark.slow_cases(but=("Wandering-8-some slots", "Pushing-0-lockstep"))
 @pytest.mark.parametrize("order", [None, 1], ids=["lockstep", "some slots"])
 @pytest.mark.parametrize("lstm", [0, 8])
 @pytest.mark.parametrize("game", [Wandering, Pushing])

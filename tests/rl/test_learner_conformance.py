@@ -26,6 +26,7 @@ SHORT = {"slots": 4, "horizon": 16, "net": SMALL}
 REPLAY: dict[str, Any] = {"slots": 2, "horizon": 16, "warm_up": 32, "batch": 8, "net": SMALL}
 
 
+@pytest.mark.slow_cases(but=("ppo-lstm", "td3", "vtrace"))
 @pytest.mark.parametrize(
     ("hyper", "world"),
     [

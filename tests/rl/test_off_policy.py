@@ -457,6 +457,7 @@ def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float | No
 # ------------------------------------------------------------------ state
 
 
+@pytest.mark.slow_cases(but=("td3 n-step", "sac"))
 @pytest.mark.parametrize(
     "hyper",
     [

@@ -201,6 +201,7 @@ def check_steps(name: str) -> None:
     assert not all(torch.equal(x, state["policy"][part]) for part, x in state["policy_target"].items())
 
 
+@pytest.mark.slow_cases("long", "plain", "no burn-in", "c51")
 @pytest.mark.parametrize("name", CASES)
 def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     check_steps(name)
@@ -298,6 +299,7 @@ def test_a_network_without_a_core_does_not_remember_it() -> None:
 # ------------------------------------------------------------------ state
 
 
+@pytest.mark.slow_cases(but=("noisy quantiles",))
 @pytest.mark.parametrize(
     "more",
     [{"capacity": 60}, {"normalize_inputs": True, "sampling": "uniform"}, {"noisy": True, "distribution": "qr"}],

@@ -231,6 +231,7 @@ HYPERS: dict[str, tuple[Any, Spec]] = {
 hypers = pytest.mark.parametrize(("hyper", "spec"), HYPERS.values(), ids=HYPERS.keys())
 
 
+@pytest.mark.slow_cases("ppo", "ppo, box", "a2c, rmsprop", "reinforce, bare")
 @hypers
 def test_updates_equal_the_oracle(hyper: Hyper, spec: Spec) -> None:
     learner = learner_of(hyper, spec)

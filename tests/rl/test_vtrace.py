@@ -203,6 +203,7 @@ CASES: dict[str, tuple[VTrace, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases("cloning", "cloning, box", "mask", "state deviation", "the platform's cloning", "plain")
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_steps_equal_the_oracle(case: str) -> None:
     hyper, game = CASES[case]

@@ -151,6 +151,7 @@ def test_who_failed_adds_nothing_to_the_statistics() -> None:
     population.close()
 
 
+@pytest.mark.slow_cases(but=("True-sga", "False-pso"))
 @pytest.mark.parametrize("evolver", ["nsga2", "sga", "one_plus_one", "pso", "cso"])
 @pytest.mark.parametrize("optimizer", [False, True])
 def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: bool) -> None:
@@ -168,6 +169,7 @@ def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: 
     population.close()
 
 
+@pytest.mark.slow_cases(but=("cem",))
 @pytest.mark.parametrize("evolver", ["openai_es", "cem", "cma_es"])
 def test_a_learner_around_a_centre_goes_on_with_the_statistics_of_the_best(evolver: str) -> None:
     population = population_of(*SHARED, f"ec={evolver}", "ec.lifetime=train", "ec.train_steps=64")

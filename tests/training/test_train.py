@@ -305,6 +305,7 @@ def test_no_episode_no_return(tmp_path: Path) -> None:
     assert metrics["train/episodes"] == 0 and "train/return" not in metrics
 
 
+@pytest.mark.slow_cases("64", "0")
 @pytest.mark.parametrize("every", [BATCH, 100, 3 * BATCH, 0])
 def test_evaluations_and_checkpoints_are_due_at_multiples(every: int, tmp_path: Path) -> None:
     train_in(tmp_path / "a", experiment(eval=Evaluation(every=every, episodes=1)))
@@ -511,6 +512,7 @@ def full(after: int, until: int) -> Callable[..., Any]:
     return limited
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_costs_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -543,6 +545,7 @@ def test_a_disk_that_is_full_between_checkpoints_is_told_once_for_each(
     assert checkpoint.steps(tmp_path / "run")[-1] == 640
 
 
+@pytest.mark.slow_cases(but=("320",))
 @pytest.mark.parametrize("every", [0, 320])
 def test_what_a_failed_run_wrote_ahead_is_removed(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there, _ = with_small_segments(monkeypatch)
@@ -595,6 +598,7 @@ IDLE = "no effect on a search with a shared critic: rl.slots, rl.delay"
 RANDOM_FIRST = "the first generation may end after 60 steps, beyond the budget of 50"
 
 
+@pytest.mark.slow_cases(but=("rl.warm_up=50-", "ec=aes_rl-2", "ec=cem_rl-2", "ec=cem-"))
 @pytest.mark.parametrize(("words", "told"), [
     (("rl.warm_up=50",), [LATE]), (("rl.warm_up=49",), []), (("ec=aes_rl", "rl.warm_up=50"), [LATE, STALE]),
     (("ec=cem", "ec.population=2", "rl.warm_up=50"), []), (("ec=aes_rl", "ec.slots=1", "rl.warm_up=20"), []),

@@ -210,6 +210,8 @@ class _Side:
             "seconds": self._battle.seconds,
         }
 
+    results_so_far = result
+
     def _damage_lead(self) -> float:
         me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
         return me.dealt / foe.character.health - me.taken / me.character.health

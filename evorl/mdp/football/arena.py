@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evorl.mdp.action_log import ActionLog
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.football.games import SlotGames
 from evorl.util.seed import Episodes
@@ -21,7 +21,7 @@ GRASS = (64, 122, 70)
 ZOOM = 5
 
 
-class FootballArena(EpisodeEndHook):
+class FootballArena(EpisodeEndHook, StepsTogether):
     """A saved game goes on by playing its actions again. Results: goals, goals of the other team, their difference as
     ``score`` and ``return``, ``win``, and the ``length``."""
 

@@ -98,3 +98,5 @@ class PongSide:
 
     def result(self) -> Mapping[str, float]:
         return self._battle.result(self._player)
+
+    results_so_far = result

@@ -102,7 +102,7 @@ class Match:
         """Return the players' results so far."""
         score = self.games.score.reshape(-1)
         leads = score[self.players.own[players]] - score[self.players.other[players]]
-        lazy, busy = self.players.counts[:, players] / self.games.time[self.players.game[players]]
+        lazy, busy = self.players.counts[:, players] / self.games.time[self.players.game[players]].clip(1)
         decided = zip(leads.tolist(), lazy.tolist(), busy.tolist(), strict=True)
         return [result(lead, self.rules.rounds) | {"lazy": still, "busy": moved} for lead, still, moved in decided]
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, ResultsSoFar, Spec, StepsTogether
 from evorl.mdp.labels import Binding
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
@@ -106,7 +106,7 @@ class Pong(Rules, BattleWorld):
         return np.full(len(keys), int(self.side == "right"), np.int64)
 
 
-class PongArena(EpisodeEndHook):
+class PongArena(EpisodeEndHook, StepsTogether, ResultsSoFar):
     """B slots in lockstep: every `recv` returns all slots, and every `send` needs actions for all."""
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
@@ -172,6 +172,9 @@ class PongArena(EpisodeEndHook):
     def _rows(self, games: Array) -> Array:
         """Return the slots of the given games, in the same order."""
         return (games[:, None] * self.sides + np.arange(self.sides)).reshape(-1)
+
+    def results_so_far(self, slot: int) -> Mapping[str, float]:
+        return self._match.results(np.array([slot]))[0]
 
     def render(self, slot: int = 0) -> Array:
         return draw_game(self.world, self._match.games, slot // self.sides)
