@@ -106,6 +106,12 @@ class Worker:
         steps, took = self.answer(seconds)
         return float(steps / took)
 
+    @property
+    def resident(self) -> int:
+        """Bytes of the process in memory."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+
     def answer(self, question: float) -> Any:
         """What the worker says to a number."""
         assert self._process.stdin is not None

@@ -110,14 +110,15 @@ class TurnBattle:
 
     def _go_on(self) -> None:
         """Make moves until a caller's side has to decide, or the game is over."""
-        while (movers := self.game.movers) and all(
-            side in self._actions for side in self._players.intersection(movers)
-        ):
+        before = self.game.moves
+        while (movers := self.game.movers) and len(self._actions) == len(self._players.intersection(movers)):
             actions, self._actions = self._actions, {}
             for side in movers:
                 if side not in self._players:
                     actions[side] = self._rule_action(side)
             self.game.move(actions)
+        if self.game.moves == before:
+            return  # nobody's turn has come
         for side in [side for side in self._waiting if self._is_asked(side)]:
             turn = self._waiting.pop(side)
             if not turn.done():  # cancelled if the battle is being left

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Arena, Array, Decisions, StateDict, StepsTogether
-from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.decision_arrays import empty_decisions, rule_actions
 from evorl.opponents.deciders import NO_NETWORK, Deciders
 from evorl.opponents.pool import LATEST, OWN, RULE, Table
 from evorl.rl.evaluation import SlotNoise
@@ -56,7 +56,9 @@ class OpponentArena:
         self._acting = np.full(self.slots, -1)  # the side whose last action has no outcome yet, -1 where it has one
         self._side = np.zeros(self.slots, np.int64)  # the learner's, as a slot of the wrapped arena
         self._place = np.zeros((games, arena.sides - team), np.int64)  # of each opposing side, likewise
-        self._seated = np.zeros(games, np.bool_)  # the opponent's weights are in its places
+        self._game_of_place = np.arange(self._place.size) // max(1, arena.sides - team)
+        self._actions = rule_actions(self.spec, arena.slots)  # those that are sent, by the side
+        self._seated = np.zeros(games, np.bool_)  # the opponent has its places
         self._policies: dict[int, tuple[int, Sequence[Tensor]]] = {}  # form and weights of everyone, by number
         self._chances = np.zeros((1, 0))  # of everyone in the table, added up; a row for all sides or for each
         self._turns = np.zeros(0, np.int64)  # who comes by turns, by the place in the table
@@ -71,7 +73,7 @@ class OpponentArena:
         self._policies = {LATEST: (OWN, latest), **dict(zip(table.numbers.tolist(), policies, strict=True))}
         for game in np.flatnonzero(self.opponent == NOBODY).tolist():
             self._choose(game)
-        self._seated[self.opponent == LATEST] = False
+        self._deciders.renew(OWN, LATEST, latest)
 
     def _begin_batch(self, batch: int) -> None:
         """Key the noise of opponents by the batch, so that slots which decide more often do not run ahead for ever."""
@@ -91,7 +93,7 @@ class OpponentArena:
         ready = np.zeros(self.slots, np.bool_)
         while not ready.any():
             if not self._asked.all():  # a game whose learner acts may need its other sides
-                self._send(np.zeros(0, np.int64), np.zeros((0, 1)))
+                self._send(np.zeros(0, np.int64), self._actions[:0])
             self._now = self.arena.recv()
             self._receive(self._now)
             ready = ~self._asked & (self._acting < 0) & self._waits(self._side, self._game)
@@ -99,7 +101,7 @@ class OpponentArena:
         self._asked[out.slots] = True
         shown = self._side[out.slots]
         for mine, theirs in zip(out.inputs, self._now.inputs, strict=True):
-            mine[out.slots] = theirs[shown]
+            mine[out.slots] = theirs.take(shown, 0)
         if out.legal is not None and self._now.legal is not None:
             out.legal[out.slots] = self._now.legal[shown]
         return out
@@ -157,7 +159,7 @@ class OpponentArena:
         if decisions.failed:
             self._deciders.begin(self._place_of(np.array(decisions.failed)))
         slots = np.flatnonzero(self._acting >= 0)
-        slots = slots[np.isin(self._acting[slots], rows)]
+        slots = slots[self._waiting[self._acting[slots]]]
         rows = self._acting[slots]
         self._acting[slots] = -1
         out.reward[slots] = decisions.reward[rows]
@@ -208,27 +210,29 @@ class OpponentArena:
 
     def _send(self, sides: Array, actions: Array) -> None:
         """Send the learner's actions for ``sides``, and those of all opponents that wait."""
+        if not self._waiting.any():
+            return
         flat = self._place.reshape(-1)
-        waits = self._waits(flat, np.arange(len(flat)) // self._place.shape[1])
-        places = np.flatnonzero(waits)
+        places = np.flatnonzero(self._waits(flat, self._game_of_place))
+        self._actions[sides] = actions
         if len(places):
-            played = self._decide(places)
-            sides = np.concatenate([sides, flat[places]])
-            actions = np.concatenate([actions, played]) if len(actions) else played
-            order = np.argsort(sides)
-            sides, actions = sides[order], actions[order]
+            self._actions[flat[places]] = self._decide(places)
+            sending = np.zeros(len(self._waiting), np.bool_)
+            sending[sides] = sending[flat[places]] = True
+            sides = np.flatnonzero(sending)
         if len(sides):
             self._waiting[sides] = False
-            self.arena.send(sides, actions)
+            self.arena.send(sides, self._actions[sides])
 
     # -------------------------------------------------------------- opponents
 
     def _decide(self, places: Array) -> Array:
         """The actions [n, K] of these places in the present states of their sides."""
         flat, decisions = self._place.reshape(-1), self._now
-        self._seat(np.unique(places // self._place.shape[1]))
-        inputs = tuple(torch.from_numpy(x[flat]) for x in decisions.inputs)
-        legal = None if decisions.legal is None else torch.from_numpy(decisions.legal[flat])
+        if not self._seated.all():
+            self._seat(np.flatnonzero(~self._seated))
+        inputs = tuple(torch.from_numpy(x.take(flat, 0)) for x in decisions.inputs)
+        legal = None if decisions.legal is None else torch.from_numpy(decisions.legal.take(flat, 0))
         return self._deciders.decide(places, inputs, legal, self._noise.take(places))
 
     def _choose(self, game: int) -> None:
@@ -245,13 +249,13 @@ class OpponentArena:
         self._seated[game] = False
 
     def _seat(self, games: Array) -> None:
-        """Give the places of these games the weights of their opponents."""
+        """Give the places of these games to their opponents."""
         others = self._place.shape[1]
-        for game in games[~self._seated[games]].tolist():
+        for game in games.tolist():
             number = int(self.opponent[game])
             form, weights = self._policies[number]
             for place in range(game * others, (game + 1) * others):
-                self._deciders.put(place, NO_NETWORK if number == RULE else form, weights)
+                self._deciders.put(place, NO_NETWORK if number == RULE else form, number, weights)
             self._seated[game] = True
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Array, StateDict
 from evorl.mdp.decision_arrays import rule_actions
-from evorl.rl.frozen_policies import FrozenPolicies
+from evorl.opponents.grouped_policies import GroupedPolicies
 from evorl.rl.network_learner import NetworkLearner
 
 NO_NETWORK = -1
@@ -22,24 +22,27 @@ NO_NETWORK = -1
 
 
 class Deciders:
-    """A policy in each of K places. Each form of network computes all places in one pass, and has its share of them.
-
-    So the bits of a place depend on its own inputs, noise and policy alone.
-    """
+    """A policy in each of K places. All policies of one form of network decide in one pass (`GroupedPolicies`)."""
 
     def __init__(self, examples: Sequence[NetworkLearner[Any]], places: int) -> None:
         """``examples``: a learner of each form."""
         self.spec, self.places = examples[0].spec, places
-        self.forms = [FrozenPolicies(example, places) for example in examples]
-        self._form = np.zeros(places, np.int64)
+        self.forms = [GroupedPolicies(example, places) for example in examples]
+        self._form = np.full(places, NO_NETWORK)
         self._begins = np.ones(places, np.bool_)  # the next decision of a place is its episode's first
-        self._carries = [form.carry(places) for form in self.forms]
+        self._carries = [form.learner.carry(places) for form in self.forms]
 
-    def put(self, place: int, form: int, weights: Sequence[Tensor]) -> None:
-        """Let the policy with these weights decide in a place; with `NO_NETWORK` the rule player."""
+    def put(self, place: int, form: int, number: int, weights: Sequence[Tensor]) -> None:
+        """Let the policy of this number, with these weights, decide in a place; with `NO_NETWORK` the rule player."""
+        if self._form[place] not in (form, NO_NETWORK):
+            self.forms[self._form[place]].leave(place)
         self._form[place] = form
         if form != NO_NETWORK:
-            self.forms[form].put(place, weights)
+            self.forms[form].put(place, number, weights)
+
+    def renew(self, form: int, number: int, weights: Sequence[Tensor]) -> None:
+        """Give the policy of this number new weights, wherever it decides."""
+        self.forms[form].renew(number, weights)
 
     def begin(self, places: Array) -> None:
         """Begin episodes in these places."""
@@ -47,9 +50,12 @@ class Deciders:
 
     def decide(self, places: Array, inputs: tuple[Tensor, ...], legal: Tensor | None, noise: Tensor) -> Array:
         """Return the actions [k, A] of these places, of which and of all others the inputs and the noise are."""
-        played, forms = rule_actions(self.spec, len(places)), self._form[places]
-        for form in np.unique(forms).tolist():
-            if form != NO_NETWORK:
+        forms = self._form[places]
+        if (forms == forms[0]).all() and forms[0] != NO_NETWORK:
+            played = self._decide(int(forms[0]), places, inputs, legal, noise)
+        else:
+            played = rule_actions(self.spec, len(places))
+            for form in {*forms.tolist()} - {NO_NETWORK}:
                 mine = forms == form
                 played[mine] = self._decide(form, places[mine], inputs, legal, noise)
         self._begins[places] = False
@@ -60,12 +66,7 @@ class Deciders:
     ) -> Array:
         before = self._carries[form]
         begins = None if before is None else torch.from_numpy(self._begins)
-        decision = self.forms[form].act(inputs, legal, noise, before, begins)
-        if before is not None and decision.carry is not None:
-            after = before.clone()
-            after[:, places] = decision.carry[:, places]
-            self._carries[form] = after
-        played: Array = decision.played.numpy()[places]
+        played, self._carries[form] = self.forms[form].decide(places, inputs, legal, noise, before, begins)
         return played
 
     def state_dict(self) -> StateDict:
@@ -74,6 +75,10 @@ class Deciders:
         return {"begins": self._begins.copy(), "carries": carries}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Continue from a state, in which nobody has a place yet."""
+        self._form[:] = NO_NETWORK
+        for form in self.forms:
+            form.clear()
         self._begins[:] = state["begins"]
         for k, before in enumerate(self._carries):
             self._carries[k] = None if before is None else torch.as_tensor(state["carries"][str(k)]).clone()

@@ -203,11 +203,12 @@ class SlotNoise:
     def take(self, rows: Array) -> Tensor:
         """Return the noise [B, noise_size] for the next decision of ``rows``."""
         if not self.deterministic:
-            out = self.now.numpy()
-            for block in np.unique(self.t[rows] // NOISE_BLOCK):
-                mine = rows[self.t[rows] // NOISE_BLOCK == block]
-                out[mine] = self._block(int(block))[self.t[mine] % NOISE_BLOCK, mine]
-            self.t[rows] += 1
+            out, t = self.now.numpy(), self.t[rows]
+            blocks = t // NOISE_BLOCK
+            for block in {*blocks.tolist()}:
+                mine = blocks == block
+                out[rows[mine]] = self._block(block)[t[mine] % NOISE_BLOCK, rows[mine]]
+            self.t[rows] = t + 1
         return self.now
 
     def rewind(self, slot: int, decisions: int) -> None:

@@ -34,11 +34,23 @@ class FrozenPolicies:
         self.weights = [torch.stack([x] * places) for x in learner.weights()]
         """What each place acts with, as `Learner.weights` lists it: each [K, ...]."""
         self._records = TraceCache()
+        self._parameters = self._named()
 
     def put(self, place: int, weights: Sequence[Tensor]) -> None:
         """Let the policy with these weights (`Learner.weights`) decide for the rows of a place."""
         for stacked, x in zip(self.weights, weights, strict=True):
             stacked[place] = x
+
+    def extend(self, places: int) -> None:
+        """Add so many places, which have the weights of the last one at first."""
+        self.weights = [torch.cat([x, x[-1:].expand(places, *x.shape[1:])]) for x in self.weights]
+        self.places += places
+        self._parameters = self._named()
+
+    def _named(self) -> dict[str, Tensor]:
+        """The parameters [K, ...] of a network of batched products, as views; nothing of others."""
+        batched = isinstance(self.learner.policy, Policy) and self.learner.policy.light
+        return vmap(self.learner.layout.unflatten)(self.weights[0]) if batched else {}
 
     def carry(self, slots: int) -> Tensor | None:
         return self.learner.carry(slots)
@@ -55,26 +67,26 @@ class FrozenPolicies:
             noise = torch.zeros_like(noise)  # action values: the greedy policy is the one that was learned
         theta, statistics = self.weights[0], tuple(self.weights[1 + len(self.learner.extra) :])
         with torch.inference_mode():
-            arguments = (theta, self.learner.extra, statistics, inputs, legal, noise, carry, start)
+            arguments = (self._parameters or theta, self.learner.extra, statistics, inputs, legal, noise, carry, start)
             action, played, carry = self._records.replay(self._act, *arguments)
             nothing = torch.zeros(len(noise))
         return Decision(action, played, nothing, nothing[:, None], carry)
 
     @torch.no_grad()
     def _act(
-        self, theta: Tensor, extra: tuple[Tensor, ...], statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...],
-        legal: Tensor | None, noise: Tensor, carry: Tensor | None, start: Tensor | None,
+        self, theta: Tensor | dict[str, Tensor], extra: tuple[Tensor, ...], statistics: tuple[Tensor, ...],
+        inputs: tuple[Tensor, ...], legal: Tensor | None, noise: Tensor, carry: Tensor | None, start: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
-        """Actions, as the policies and as the world have them, and the carry."""
+        """Actions, as the policies and as the world have them, and the carry. ``theta``: also as `_named`."""
         rows = tuple(x.unflatten(0, (self.places, -1)) for x in inputs)
-        if carry is not None and start is not None:
+        if isinstance(theta, dict):
+            assert isinstance(self.learner.policy, Policy)
+            raw = self.learner.policy.raw_of_several(theta, vmap(self.learner.normalized)(statistics, rows))
+            log_std = theta.get("log_std", raw[:0])
+        elif carry is not None and start is not None:
             memory = (carry.unflatten(1, (self.places, -1)), start.unflatten(0, (self.places, -1)))
             raw, log_std, after = vmap(self._forward, (0, 0, 0, 1, 0), (0, 0, 1))(theta, statistics, rows, *memory)
             carry = after.flatten(1, 2)
-        elif isinstance(self.learner.policy, Policy) and self.learner.policy.light:
-            parameters = vmap(self.learner.layout.unflatten)(theta)
-            raw = self.learner.policy.raw_of_several(parameters, vmap(self.learner.normalized)(statistics, rows))
-            log_std = parameters.get("log_std", theta[:, :0])
         else:
             raw, log_std = vmap(self._forward)(theta, statistics, rows)
         raw, each = raw.flatten(0, 1), raw.shape[1]

@@ -291,10 +291,10 @@ def test_who_plays_goes_on_with_its_weights_when_the_table_changes() -> None:
     """A snapshot that has left plays its games to their ends; the latest policy is the newest at once."""
     arena = against(PONG, 8, Episodes(4, "change"), table_of(PONG, (0.5, 0.5)))
     arena.recv()
-    frozen, before = arena._deciders.forms[OWN], arena.opponent.copy()
+    decider, before = arena._deciders.forms[OWN], arena.opponent.copy()
     assert {LATEST, 10} == {*before.tolist()}
     arena.send(np.arange(8), np.ones((8, 1), np.int64))
-    held = frozen.weights[0].clone()
+    held = [decider.weights_of(game)[0].clone() for game in range(8)]
     newer = policy(PONG, 77).weights()
     known = [policy(PONG, 78).weights(), table_of(PONG, (0, 1)).weights[0]]
     arena.use(Table(np.array([11, 10]), np.array([0.0, 1.0, 0.0]), known, np.zeros(2, np.int64)), newer, 1)
@@ -303,7 +303,7 @@ def test_who_plays_goes_on_with_its_weights_when_the_table_changes() -> None:
     assert arena.opponent.tolist() == before.tolist()
     for game in range(8):
         wanted = newer[0] if before[game] == LATEST else held[game]
-        assert torch.equal(frozen.weights[0][game], wanted)
+        assert torch.equal(decider.weights_of(game)[0], wanted)
     arena.close()
 
 

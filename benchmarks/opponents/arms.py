@@ -1,0 +1,200 @@
+"""A world learned against snapshots and by plain self-play, at equal steps, and judged by games of everyone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.opponents.strength import scores, seats_of, shares
+from evorl.analysis.payoff_figures import payoff_figure
+from evorl.analysis.runs import RunRecord, find_runs, read_runs
+from evorl.cluster.processes.fork import with_parent
+from evorl.reproduction.figures import legends, panels, shaded
+from evorl.reproduction.parts import ROOT, Given, Measurement, Sweep
+from evorl.reproduction.scores import curve, mean_told, median_policies, samples
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+
+ARMS = {"pfsp": "PFSP", "self": "self-play"}
+"""Of conf/opponents, and what a table calls them."""
+METRIC = "eval/stochastic_return_mean"
+EVALUATIONS = 5
+SEEDS = (0, 1, 2)
+
+
+class Contest(NamedTuple):
+    """A world, and what is asked of the policies that learned it."""
+
+    world: str
+    title: str
+    words: tuple[str, ...]
+    """Of every run."""
+    snapshot: int
+    """Environment steps between snapshots."""
+    ahead: float | None
+    """Points that a policy is to be ahead of the rule player in a mean game; None: that is not asked."""
+
+
+class Size(NamedTuple):
+    steps: int
+    seeds: tuple[int, ...]
+    games: int
+    """Of a pair."""
+    launcher: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+TINY = ("rl.slots=8", "rl.horizon=16", "rl.minibatch=64", "rl.passes=1")
+
+
+def train(contest: Contest, arm: str, size: Size) -> Sweep:
+    """The runs of an arm, of which each evaluates its policy against the rule player now and then."""
+    own = (f"opponents.snapshot={min(contest.snapshot, size.steps // 2)}",) if arm == "pfsp" else ()
+    words = (
+        f"mdp={contest.world}", "rl=ppo", f"opponents={arm}", *own, *contest.words, *size.words,
+        f"budget.steps={size.steps}", f"eval.every={size.steps // EVALUATIONS}", "checkpoint.every=0", "device=cpu",
+        "record.tensorboard=false", f"seed={','.join(map(str, size.seeds))}",
+    )  # fmt: skip
+    return Sweep(arm, words, size.launcher)
+
+
+def judged(size: Size) -> Measurement:
+    """``evorl.evaluate matrix=true`` of the newest policies of all runs and the rule player."""
+
+    def measure(given: Given) -> dict[str, Any]:
+        groups, out = {}, (given.folder / "matrix").absolute()
+        for arm in ARMS:
+            runs = read_runs(find_runs([given.folder.parent / arm]))[0]
+            groups[arm] = [str(run.directory.resolve()) for run in sorted(runs, key=lambda run: int(run.seed))]
+        players = [run for group in groups.values() for run in group]
+        where = ("cluster=processes", "cluster.workers=2") if size.launcher else ()
+        command = [
+            sys.executable, "-m", "evorl.evaluate", "matrix=true", f"players=[{','.join([*players, 'rule'])}]",
+            f"games={size.games}", f"out={out}", *where,
+        ]  # fmt: skip
+        subprocess.run(command, cwd=ROOT, check=True, preexec_fn=with_parent())
+        found = json.loads((out / "matrix.json").read_text())
+        called = {str(Path(player["directory"]).resolve()): player["name"] for player in found["players"]}
+        kept = {name: found["judgement"][name] for name in ("score", "score_bounds", "rating", "rating_bounds", "nash")}
+        return {
+            "names": [player["name"] for player in found["players"]],
+            "groups": {arm: [called[run] for run in group] for arm, group in groups.items()},
+            "pairs": found["pairs"], "sentences": found["sentences"], **kept,
+        }  # fmt: skip
+
+    return Measurement("judged", measure)
+
+
+def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs that have ended, by seed."""
+    ended = sorted((run for run in runs if run.last(METRIC) is not None), key=lambda run: int(run.seed))
+    return {arm: [run for run in ended if run.choices.get("opponents") == arm] for arm in ARMS}
+
+
+def analyse(contest: Contest, sizes: Mapping[str, Size], there: Found) -> Analysis | None:
+    arms = by_arm(there.runs)
+    if "judged" not in there.measured or not all(arms.values()):
+        return None
+    found, size = there.measured["judged"], sizes[there.profile]
+    learners = [name for group in found["groups"].values() for name in group]
+    groups = {arm: [learners.index(name) for name in group] for arm, group in found["groups"].items()}
+    seats = seats_of(found["pairs"], learners)
+    nash = dict(zip(groups, shares(seats, len(learners), [*groups.values()]), strict=True))
+    numbers = {
+        arm: {
+            "ahead": [run.last(METRIC) for run in runs],
+            "ahead_deterministic": [run.last("eval/return_mean") for run in runs],
+            "score": scores(seats, groups[arm], [n for other in ARMS if other != arm for n in groups[other]]),
+            "nash": nash[arm], "curves": samples(runs, METRIC),
+        }
+        for arm, runs in arms.items()
+    }  # fmt: skip
+    policies, kept = median_policies({f"{contest.world}_{arm}": runs for arm, runs in arms.items()})
+    return Analysis(
+        header=["opponents", "seeds", "points ahead of the rule player", "of each seed", "score against the other arm",
+                "share in Nash averaging"],
+        rows=[row(arm, one) for arm, one in numbers.items()],
+        also=[kept],
+        gates=gates(contest, numbers),
+        notes=[" ".join(found["sentences"])],
+        pictures=[
+            Picture(f"{contest.world}_curves", "Points ahead of the rule player", curves(contest, size, arms)),
+            Picture(f"{contest.world}_matrix", "Share of points of everyone against everyone", matrix(found)),
+        ],
+        policies=policies,
+        data={"arms": numbers, "matrix": found},
+    )  # fmt: skip
+
+
+def row(arm: str, one: Mapping[str, Any]) -> list[str]:
+    share, low, high = one["nash"]
+    each = ", ".join(f"{x:.1f}" for x in one["ahead"])
+    return [
+        ARMS[arm], str(len(one["ahead"])), mean_told(one["ahead"], 1), each, mean_told(one["score"], 3),
+        f"{share:.2f} [{low:.2f}, {high:.2f}]",
+    ]  # fmt: skip
+
+
+def gates(contest: Contest, numbers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What was fixed before the runs."""
+    own, found = numbers["pfsp"], {}
+    if contest.ahead is not None:
+        asked = f"PFSP is {contest.ahead:g} points or more ahead of the rule player in every seed"
+        found[asked] = verdict(min(own["ahead"]) >= contest.ahead)
+    found["PFSP has more than half of Nash averaging, by the lower end of its interval"] = verdict(own["nash"][1] > 0.5)
+    return found
+
+
+def verdict(passed: object) -> str:
+    return "passed" if passed else "failed"
+
+
+def curves(contest: Contest, size: Size, arms: Mapping[str, Sequence[RunRecord]]) -> Any:
+    every = size.steps / EVALUATIONS
+    drawn, (axes,) = panels([contest.title], "environment steps", "points ahead of the rule player")
+    for number, (arm, runs) in enumerate(arms.items()):
+        shaded(axes, *curve(runs, size.steps, every, METRIC), f"C{number}", ARMS[arm])
+    if contest.ahead is not None:
+        axes.axhline(contest.ahead, color="grey", ls=":", lw=1)
+    return legends(drawn)
+
+
+def matrix(found: Mapping[str, Any]) -> Any:
+    order = np.argsort(-np.array(found["rating"]), kind="stable")
+    square = np.ix_(order, order)
+    names = [found["names"][n] for n in order]
+    bounds = np.stack([np.array(bound)[square] for bound in found["score_bounds"]])
+    return payoff_figure(names, np.array(found["score"])[square], bounds)
+
+
+def measured(data: Mapping[str, Any]) -> str:
+    told = []
+    for arm, one in data["arms"].items():
+        cells = row(arm, one)
+        told.append(f"{cells[0]}: {cells[2]} ahead of the rule player ({cells[3]}), {cells[5]} of Nash averaging")
+    return "; ".join(told)
+
+
+def table(contest: Contest, sizes: Mapping[str, Size], core_hours: Mapping[str, float], about: str | None) -> Table:
+    asked = "" if contest.ahead is None else f"is {contest.ahead:g} points ahead of the rule player in every seed, and "
+    return Table(
+        title=f"{contest.title} without its rule player",
+        of=f"{contest.title}: PFSP beside plain self-play",
+        claim=f"a policy that never met the rule player {asked}has more than half of Nash averaging",
+        source="ours",
+        about=about,
+        profiles={
+            name: Profile(
+                f"{size.steps:,} steps of either arm; {len(size.seeds)} seeds; {size.games} games a pair",
+                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(size)],
+            )
+            for name, size in sizes.items()
+        },
+        analyse=lambda there: analyse(contest, sizes, there),
+        measured=measured,
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""How strong groups of players are, by the games of a payoff matrix (matrix.json of ``evorl.evaluate matrix=true``).
+
+The share of a group in Nash averaging (Balduzzi et al. 2018) is the sum of its players' shares in the mixture that
+nobody in the set beats, over log-odds. Its interval is by bootstrap over the games of each pair and seat. Letters in
+shapes: K players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.matches.judge import RESAMPLES, log_odds
+from evorl.ops.payoffs import nash_averaging
+from evorl.util import seed as seeds
+
+Array = NDArray[np.float64]
+Seats = Mapping[tuple[int, int], Sequence[NDArray[np.int64]]]
+"""Wins, draws and defeats [3] of the first player of a pair, on either side."""
+
+
+def seats_of(pairs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Seats:
+    """The results of the pairs among these players."""
+    place = {name: number for number, name in enumerate(names)}
+    return {
+        (place[pair["a"]], place[pair["b"]]): [
+            np.array([seat["wins"], seat["draws"], seat["defeats"]]) for seat in pair["a_by_side"]
+        ]
+        for pair in pairs
+        if pair["a"] in place and pair["b"] in place
+    }
+
+
+def shares(seats: Seats, players: int, groups: Sequence[Sequence[int]]) -> list[tuple[float, float, float]]:
+    """The share of each group of players in Nash averaging, and the bounds of its 95 % interval."""
+    draw = seeds.generator(0, "bootstrap of shares")
+    sums = []
+    for number in range(1 + RESAMPLES):
+        played = seats if number == 0 else _resampled(seats, draw)
+        wins, games = np.zeros((players, players)), np.zeros((players, players), np.int64)
+        for (i, j), (first, second) in played.items():
+            won, drawn, lost = first + second
+            wins[i, j], wins[j, i] = won + drawn / 2, lost + drawn / 2
+            games[i, j] = games[j, i] = won + drawn + lost
+        mixture, _ = nash_averaging(log_odds(wins, games))
+        sums.append([mixture[[*group]].sum() for group in groups])
+    low, high = np.quantile(sums[1:], [0.025, 0.975], axis=0)
+    return [(float(x), float(a), float(b)) for x, a, b in zip(sums[0], low, high, strict=True)]
+
+
+def _resampled(seats: Seats, draw: np.random.Generator) -> Seats:
+    return {pair: [draw.multinomial(x.sum(), x / x.sum()) for x in both] for pair, both in seats.items()}
+
+
+def scores(seats: Seats, group: Sequence[int], others: Sequence[int]) -> list[float]:
+    """The mean score of each player of a group against the others."""
+    found = []
+    for player in group:
+        each = []
+        for other in others:
+            won, drawn, lost = np.sum(seats[min(player, other), max(player, other)], 0)
+            score = (won + drawn / 2) / (won + drawn + lost)
+            each.append(score if player < other else 1 - score)
+        found.append(float(np.mean(each)))
+    return found
