@@ -69,7 +69,7 @@ def test_cartpole_is_told_by_generation(tmp_path: Path, monkeypatch: pytest.Monk
     from benchmarks.marvin.cartpole import POPULATION, TABLE, analyse, measured
     from evorl.cli.config import experiment_of_words
     from evorl.reproduction.loop import first_job
-    from evorl.reproduction.table import Found, Policy
+    from evorl.reproduction.table import Policy, Results
 
     judged = {"episodes": 30, "return_mean": 900.0, "return_min": 9.0, "return_max": 1000.0}
     monkeypatch.setattr(cartpole, "judge", lambda run, words, film: (judged, None))
@@ -83,8 +83,8 @@ def test_cartpole_is_told_by_generation(tmp_path: Path, monkeypatch: pytest.Monk
         rows = [{"id": n, "objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
         (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         runs.append(SimpleNamespace(directory=place))
-    assert analyse(Found("ci", [], {})) is None
-    found = analyse(Found("ci", runs, {}))
+    assert analyse(Results("ci", [], {})) is None
+    found = analyse(Results("ci", runs, {}))
     assert found is not None and found.rows[0][:4] == ["original", "2", "40, 40", "14, 8"]
     fittest = ("individual=783", "episodes=30", "seed=1000000")
     assert found.policies == {"cartpole": Policy(tmp_path / "1", fittest)}

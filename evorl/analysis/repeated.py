@@ -37,7 +37,7 @@ class Difference(NamedTuple):
     """For each score, the mean of the second set minus that of the first, with its 90 % interval."""
 
     @property
-    def found(self) -> bool:
+    def significant(self) -> bool:
         return self.p < LEVEL
 
     def within(self, margin: float) -> bool:

@@ -149,18 +149,18 @@ def _read_whole(directory: Path) -> RunRecord:
 
 def _read_documents(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return result and provenance of a run, by the names of their files, and a note on each that is damaged."""
-    found, notes = dict[str, dict[str, Any]](), list[str]()
+    documents, notes = dict[str, dict[str, Any]](), list[str]()
     for name in (RESULT, PROVENANCE):
         try:
             document = read_result(directory) if name == RESULT else run_directory.read_json(directory, name)
             if document is not None and not isinstance(document, dict):
                 raise ValueError("it holds no keys")
-            found |= {} if document is None else {name: document}
+            documents |= {} if document is None else {name: document}
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             notes.append(f"{directory / name} ({str(error).replace(f'{directory / name}: ', '')})")
-    return found, notes
+    return documents, notes
 
 
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:

@@ -24,10 +24,10 @@ class Gate(NamedTuple):
 
 def verdict(gate: Gate, returns: Mapping[str, Returns]) -> str:
     """``passed``, ``failed``, or ``not run`` where a run that it needs is missing."""
-    asked = [returns.get(name, {}) for name in gate.algorithms]
-    if any(not len(by_step.get(step, ())) for by_step in asked for step in gate.steps):
+    by_algorithm = [returns.get(name, {}) for name in gate.algorithms]
+    if any(not len(by_step.get(step, ())) for by_step in by_algorithm for step in gate.steps):
         return "not run"
-    return "passed" if gate.passed(*asked) else "failed"
+    return "passed" if gate.passed(*by_algorithm) else "failed"
 
 
 def compared(low: float, high: float, other_low: float, other_high: float) -> str:
