@@ -134,8 +134,8 @@ class EmpiricalGame:
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         take = len(self._queue) if limit is None else limit
-        asked, self._queue = self._queue[:take], self._queue[take:]
-        return asked
+        proposals, self._queue = self._queue[:take], self._queue[take:]
+        return proposals
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
@@ -189,14 +189,14 @@ class EmpiricalGame:
         first, role = self.next_id, "oracle" if self.policies else "initial"
         self.next_id += len(self.learners)
         genes = self.space.begin(seeds.generator(self.seed, "oracles", first), first, len(self.learners))
-        asked = []
+        oracles = []
         for number, own, drawn in zip(range(first, self.next_id), self.learners, genes, strict=True):
             oracle = Individual(number, drawn, birth=self.told, role=role)
             if own is None or self.hyper.anew:
-                asked.append(oracle._replace(weights=self.space.weights_of(number)))
+                oracles.append(oracle._replace(weights=self.space.weights_of(number)))
             else:
-                asked.append(oracle._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
-        return asked
+                oracles.append(oracle._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
+        return oracles
 
     def _add(self, oracles: Sequence[Evaluation]) -> bool:
         """Add the oracles that did not fail to the policies; the others begin anew. Returns whether there are any."""

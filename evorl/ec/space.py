@@ -99,7 +99,7 @@ class Space:
     """The initial weights [D] of the individual with a number; zeros where it is None."""
     parts: tuple[int, ...] = ()
     """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
-    given: Callable[[int], Mapping[str, Value]] | None = None
+    initial_values: Callable[[int], Mapping[str, Value]] | None = None
     """The initial values of genes, by name, of the individual with a number; other genes are drawn."""
 
     @classmethod
@@ -124,7 +124,11 @@ class Space:
     def begin(self, generator: np.random.Generator, number: int, n: int = 1) -> Coordinates:
         """The initial genes [N, G] of n individuals, numbered from ``number``."""
         x = self.sample(generator, n)
-        return x if self.given is None else np.array([self.coordinates(self.given(number + k), x[k]) for k in range(n)])
+        return (
+            x
+            if self.initial_values is None
+            else np.array([self.coordinates(self.initial_values(number + k), x[k]) for k in range(n)])
+        )
 
     def clip(self, x: ArrayLike) -> Coordinates:
         """Coordinates [..., G] brought within the bounds."""

@@ -22,7 +22,7 @@ from evorl.util.types import StateDict
 
 
 def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, present: Space, past: Any) -> StateDict:
-    """Convert the state of a `Population` to the space ``now``; return it unchanged if the genes are the same.
+    """Convert the state of a `Population` to the space ``present``; return it unchanged if the genes are the same.
 
     ``evolver`` will load the result. ``past`` is the former ``ec.genes``, used if the state does not contain it; None
     means the present one. Raises `BadRequest` if ``past`` is no longer valid.

@@ -45,7 +45,7 @@ class WarmStart:
 
     def within(self, space: Space) -> Space:
         """Return the space with these initial weights and genes."""
-        return replace(space, fresh=partial(self._weights, space), given=self._values)
+        return replace(space, fresh=partial(self._weights, space), initial_values=self._values)
 
     def memory(self, individual: Individual) -> StateDict | None:
         """Return a proposed individual's memory: its own, or the one it begins with."""
