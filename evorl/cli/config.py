@@ -144,9 +144,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust, *plugins.installed()):
             raise Untrusted(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id", root)
-    for told in groups["mdp"].commands():
-        if told not in trust:
-            raise BadRequest(f"starts a program; to run it add '{said(told)}' to the command line", COMMAND)
+    for program in groups["mdp"].commands():
+        if program not in trust:
+            raise BadRequest(f"starts a program; to run it add '{said(program)}' to the command line", COMMAND)
     try:
         groups["mdp"].ready()
     except BadRequest as error:

@@ -128,14 +128,14 @@ def _check_choice(hydra: Hydra, word: Override, choice: Any) -> None:
         if len(both) == 2 and both[0].startswith(PLUGIN):
             raise BadRequest(f"{' and '.join(both)} both have a choice {shown(choice)}; uninstall one of them", group)
         return
-    there = choices_below(hydra, group)
-    if inside := [path for path in there if path.startswith(f"{str(choice).rstrip('/')}/")]:
+    paths = choices_below(hydra, group)
+    if inside := [path for path in paths if path.startswith(f"{str(choice).rstrip('/')}/")]:
         raise BadRequest(f"{choice} is a folder; in it are: {', '.join(inside)}{_plus_hint(word)}", group)
     if instead := in_place_of(hydra, group, str(choice)):
         raise BadRequest(f"no choice {shown(choice)}; in evorl this is {instead}", group)
-    close = nearest(str(choice), there) or nearest(name, options(hydra, folder) or options(hydra, group))
+    close = nearest(str(choice), paths) or nearest(name, options(hydra, folder) or options(hydra, group))
     if not close:  # folders are named and not listed
-        shortly = dict.fromkeys(path.partition("/")[0] + "/..." if "/" in path else path for path in there)
+        shortly = dict.fromkeys(path.partition("/")[0] + "/..." if "/" in path else path for path in paths)
         close = f"; there are: {', '.join(shortly) or 'none'}"
     raise BadRequest(f"no choice {shown(choice)}{close}{_plus_hint(word)}", group)
 
@@ -221,8 +221,8 @@ def _has_place(keys: Keys, key: str, adds: bool) -> bool:
 def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     """The error for a key that does not exist: its name of today, the choices that have it, or the nearest key."""
 
-    def has(there: str) -> bool:
-        return lookup(keys.config, there) is not None or _has_place(keys, there, adds=False)
+    def has(other: str) -> bool:
+        return lookup(keys.config, other) is not None or _has_place(keys, other, adds=False)
 
     if present := present_words(key, value, has):
         return BadRequest(f"unknown key; this is {present} now", key)
@@ -233,7 +233,7 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     group, name, parent = parts[0], parts[depth], ".".join(parts[:depth])
     if not isinstance(node, DictConfig):
         return BadRequest(f"{parent} is a value; it has no keys", key)
-    names = [str(there) for there in node]
+    names = [str(child) for child in node]
     if depth > 1 and not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     alone = depth == 1 or not nearest(name, names)  # a name deep inside is rather misspelt than that of another choice
@@ -259,9 +259,9 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
     if homes := [*_choices_with(keys.hydra, group, name)]:
         return f" of {mine}; it belongs to {', '.join(homes)}"
     misspelt = key != ".".join(parts) and any(one_edit(parts[-1], other) for other in names)  # mdp.yeward.gamma
-    if not misspelt and (hint := below(key, value, lambda there: lookup(keys.config, there) is not None)):
+    if not misspelt and (hint := below(key, value, lambda other: lookup(keys.config, other) is not None)):
         return hint
-    others = {there for choice in options(keys.hydra, group) for there in _keys_of(keys.hydra, group, choice)}
+    others = {other for choice in options(keys.hydra, group) for other in _keys_of(keys.hydra, group, choice)}
     like = [word for word in [str(renamed(name)).removeprefix(f"{group}.")] if word in others]
     if not like and len(parts) == 2 and not nearest(name, names):
         like = get_close_matches(name, others, 1, ALIKE)

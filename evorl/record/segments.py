@@ -91,8 +91,8 @@ class Segments:
         run_directory.make_folder(self.run_dir, self.ahead)
 
     def _write_all(self, folder: str, name: str, rows: AppendedRows) -> list[Segment]:
-        there = all(run_directory.exists(self.run_dir, part.file) for part in self.known[name])
-        if not there:  # somebody has removed a checkpoint
+        complete = all(run_directory.exists(self.run_dir, part.file) for part in self.known[name])
+        if not complete:  # somebody has removed a checkpoint
             self.known[name] = []
         kept = self.known[name]
         linked = [part._replace(file=f"{folder}/{part.name}") for part in kept]

@@ -228,9 +228,9 @@ class Leader(Collective):
 
     def metrics(self) -> dict[str, float]:
         """What became of time since the last call."""
-        found = {"speed/learners_wait_seconds": self.wait_seconds, "speed/all_reduce_seconds": self.reduce_seconds}
+        metrics = {"speed/learners_wait_seconds": self.wait_seconds, "speed/all_reduce_seconds": self.reduce_seconds}
         self.wait_seconds = self.reduce_seconds = 0.0
-        return found
+        return metrics
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -42,16 +42,16 @@ def reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest | Failure) else f"{type(error).__name__}: {error}"
-    _, told, trace = text.rpartition("Traceback (most recent call last):\n")
-    if told:  # an error in another process, of which only the text arrived
+    _, marker, trace = text.rpartition("Traceback (most recent call last):\n")
+    if marker:  # an error in another process, of which only the text arrived
         return printable(by + next((line for line in trace.splitlines() if not line.startswith(" ")), text))
     lines = text.strip().split("\n")
     return printable(by + (lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"))
 
 
 @contextmanager
-def wrong_data(told: Callable[[str], BadRequest]) -> Iterator[None]:
-    """Raise what ``told`` makes of the reason, with the cause, for what data of the wrong kind raises in the body."""
+def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
+    """Raise ``error_of(reason)``, with the cause, for what data of the wrong kind raises in the body."""
     try:
         yield
     except BadRequest:
@@ -60,7 +60,7 @@ def wrong_data(told: Callable[[str], BadRequest]) -> Iterator[None]:
         # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own
         if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError):
             raise
-        raise told(reason(error)) from error
+        raise error_of(reason(error)) from error
 
 
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)

@@ -88,7 +88,7 @@ class Answer(BaseHTTPRequestHandler):
         self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}.\n".encode())
 
     def do_GET(self) -> None:
-        path, _, asked = self.path.partition("?")
+        path, _, query = self.path.partition("?")
         token, slash, name = path.removeprefix("/").partition("/")
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
         if not known or self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
@@ -96,7 +96,7 @@ class Answer(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FORBIDDEN, refusal.encode())
         elif not slash:
             self._answer(HTTPStatus.MOVED_PERMANENTLY, b"", {"Location": f"/{token}/"})
-        elif (reply := self.server.reply(name, dict(parse_qsl(asked)))) is not None:
+        elif (reply := self.server.reply(name, dict(parse_qsl(query)))) is not None:
             self._answer(HTTPStatus.OK, reply.body, {"Content-Type": reply.kind, **reply.headers})
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")

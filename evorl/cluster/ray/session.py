@@ -38,7 +38,7 @@ class Session:
     def __init__(self, config: RayOptions, workers: int) -> None:
         """Raises `BadRequest` if it does not start, is not reachable or lacks resources."""
         self.config = config
-        self.found, self._workers = ray.is_initialized(), workers
+        self.initialized, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
         self.directory = _private_directory() if self.alone else ""
         self.owner: RayOwner | None = None
@@ -59,8 +59,8 @@ class Session:
 
     def _open(self, workers: int) -> None:
         c = self.config
-        if self.found:
-            return self._check_found()
+        if self.initialized:
+            return self._check_initialized()
         with _errors_as_bad_request(c.address, "cluster.address"):
             if c.address is None:
                 cores = math.ceil(workers * c.cpus)
@@ -70,10 +70,10 @@ class Session:
             else:
                 ray.init(resolved_address(c.address), log_to_driver=False, logging_level=logging.ERROR)
 
-    def _check_found(self) -> None:
-        joined, asked = ray.get_runtime_context().gcs_address, self.config.address
-        if asked not in (None, "auto") and host_port(asked) != host_port(joined):
-            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
+    def _check_initialized(self) -> None:
+        joined, wanted = ray.get_runtime_context().gcs_address, self.config.address
+        if wanted not in (None, "auto") and host_port(wanted) != host_port(joined):
+            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {wanted}", "cluster.address")
 
     def _check_gpus(self, workers: int) -> None:
         """Raise `BadRequest` if the run's own Ray lacks GPUs; it always declares enough CPUs."""
@@ -110,7 +110,7 @@ class Session:
         options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
         if self._group is not None and not again:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
-        elif self.alone and self.found:
+        elif self.alone and self.initialized:
             here = ray.get_runtime_context().get_node_id()
             options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
         elif again:
@@ -131,7 +131,7 @@ class Session:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _leave(self, replaced: bool = False) -> None:
-        if not (self.found or self.lost):
+        if not (self.initialized or self.lost):
             ray.shutdown()
         if self.owner is not None:
             self.owner.close(replaced)
