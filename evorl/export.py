@@ -6,7 +6,7 @@
 
 The file holds the weights, the normalisation of inputs, and a description of its inputs and outputs (docs/export.md).
 Before it is written it plays whole episodes beside the run's own policy: their numbers agree to 1e-5, or there is no
-file.
+file. `evorl.inference.graph` writes ONNX.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: in
     """
     from evorl.mdp.core import WorldError
     from evorl.population.episodes import play_keyed_episodes
-    from evorl.population.results import numbers_of_episodes
+    from evorl.population.objectives import numbers_of_episodes
     from evorl.rl.core import NotFinite
     from evorl.rl.evaluation import in_whole_games
     from evorl.util.seed import Episodes

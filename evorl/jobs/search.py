@@ -276,7 +276,7 @@ def _choice(text: str) -> Value:
 
 def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment]) -> None:
     """Raise `BadRequest`, at the key that names it, for a result that no result.json will have."""
-    from evorl.population.results import check_results
+    from evorl.population.objectives import check_results
 
     for world in {repr(experiment.mdp): experiment.mdp for experiment in experiments}.values():
         evaluated = () if isinstance(world, Problem) else EVALUATED

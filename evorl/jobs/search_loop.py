@@ -172,7 +172,7 @@ class SearchState:
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
     def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
-        from evorl.population.results import objective_value
+        from evorl.population.objectives import objective_value
 
         arrays = {name: np.array([x]) for name, x in results.items()}
         return {

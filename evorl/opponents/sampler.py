@@ -1,4 +1,7 @@
-"""Samplers whose learner plays against opponents, and the source of their batches."""
+"""Samplers whose learner plays against opponents, and the source of their batches.
+
+`evorl.opponents.arena.OpponentArena` draws the opponent of each episode.
+"""
 
 from __future__ import annotations
 

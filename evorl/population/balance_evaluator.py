@@ -31,7 +31,8 @@ from evorl.ops import balance
 from evorl.population.episodes import SLOTS, fitness_episodes, play_keyed_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import with_values
-from evorl.population.results import IndividualResult, mean, numbers_of_episodes, objective_value
+from evorl.population.objectives import mean, numbers_of_episodes, objective_value
+from evorl.population.results import IndividualResult
 from evorl.population.train_evaluator import TrainEvaluator, train_plan
 from evorl.rl.core import Acting, Metrics
 from evorl.rl.points import points

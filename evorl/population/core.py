@@ -19,8 +19,8 @@ from evorl.mdp.core import WorldError
 from evorl.population.critic_jobs import Job
 from evorl.population.dispatch import Task
 from evorl.population.journal import Entry, Journal
+from evorl.population.log_rows import top_rows
 from evorl.population.old_states import in_present_form
-from evorl.population.results import top_rows
 from evorl.rl.core import Metrics
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress

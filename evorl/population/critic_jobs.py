@@ -24,7 +24,8 @@ from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
 from evorl.population.critics import arrays
-from evorl.population.results import IndividualResult, failed_result, result_of_episodes
+from evorl.population.objectives import result_of_episodes
+from evorl.population.results import IndividualResult, failed_result
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite

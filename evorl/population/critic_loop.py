@@ -44,7 +44,9 @@ from evorl.population.critic_jobs import (
 from evorl.population.critic_records import WorkClock, distribution_metrics
 from evorl.population.critics import Critics
 from evorl.population.journal import JobEntry
-from evorl.population.results import check_results, errors_under_ec, population_row, to_evaluation
+from evorl.population.log_rows import population_row
+from evorl.population.objectives import check_results
+from evorl.population.results import errors_under_ec, to_evaluation
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite

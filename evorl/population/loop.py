@@ -27,15 +27,9 @@ from evorl.population.core import PopulationLoop
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.journal import IndividualEntry
-from evorl.population.results import (
-    POINTS,
-    TaskResult,
-    check_results,
-    errors_under_ec,
-    mean,
-    population_row,
-    to_evaluation,
-)
+from evorl.population.log_rows import population_row
+from evorl.population.objectives import POINTS, check_results, mean
+from evorl.population.results import TaskResult, errors_under_ec, to_evaluation
 from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import WarmStart, initial_states
 from evorl.rl.core import Metrics, NotFinite

@@ -21,7 +21,8 @@ from evorl.nets.statistics import Moments
 from evorl.population.episodes import SLOTS, fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
-from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
+from evorl.population.objectives import result_of_episodes
+from evorl.population.results import IndividualResult, TaskResult, failed_result, with_seconds
 from evorl.rl.core import Learner, NotFinite
 from evorl.rl.evaluation import (
     EvaluationNoise,

@@ -37,7 +37,7 @@ from evorl.ops.student_t import half_width
 from evorl.population.episodes import play_keyed_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import with_values
-from evorl.population.results import result_of_episodes
+from evorl.population.objectives import result_of_episodes
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import in_whole_games
 from evorl.training.experiment import Experiment

@@ -26,8 +26,9 @@ from evorl.opponents.sampler import OpposedLockstep
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
+from evorl.population.objectives import result_of_episodes
 from evorl.population.opposed import ACTING, appointed, games_of, layout_of, play_match, sides_of, split
-from evorl.population.results import IndividualResult, TaskResult, failed_result, result_of_episodes, with_seconds
+from evorl.population.results import IndividualResult, TaskResult, failed_result, with_seconds
 from evorl.rl.core import Learner, NotFinite, inherited, optimizers
 from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec

@@ -3,6 +3,8 @@
 Several passes over shuffled minibatches of each batch; the ratio of a multi-discrete action is the product
 over its heads. Kept beyond the paper: advantages normalised per minibatch, gradients clipped by norm,
 optional value clipping, and a stop of the passes once the policy has moved ``target_kl`` away.
+
+Advantages, and how a truncated episode counts: `evorl.ops.returns.gae`, `evorl.rl.batch.PolicyGradientBatch`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 from evorl.mdp.core import Arena, Spec, WorldError
-from evorl.population import core, results
+from evorl.population import core, objectives
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import with_values
 from evorl.population.loop import Population
@@ -387,7 +387,7 @@ def test_an_objective_that_the_world_does_not_report(
 def test_where_no_episode_tells_the_results_the_first_evaluation_does(
     fault: str, seconds: float, error: type[Exception], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "PATIENCE_S", seconds)
+    monkeypatch.setattr(objectives, "PATIENCE_S", seconds)
     evolution = SGA(population=2, episodes=2, objectives=("scor",))
     population = Population(faulty(fault, evolution), evolution)
     try:
@@ -399,9 +399,9 @@ def test_where_no_episode_tells_the_results_the_first_evaluation_does(
 
 def test_what_only_an_evolution_names_needs_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
-    monkeypatch.setattr(results, "result_names", lambda world, seconds: played.append(world))
-    for objectives in (("fitness",), ({"return": 1.0, "length": -0.1},), ("score",)):
-        evolution = SGA(population=2, episodes=2, objectives=objectives)
+    monkeypatch.setattr(objectives, "result_names", lambda world, seconds: played.append(world))
+    for terms in (("fitness",), ({"return": 1.0, "length": -0.1},), ("score",)):
+        evolution = SGA(population=2, episodes=2, objectives=terms)
         Population(faulty("nothing", evolution), evolution).close()
     assert len(played) == 1
 
@@ -595,7 +595,7 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
 
 def test_two_sides_of_a_game_cost_it_once() -> None:
     both = [Episode(1.0, length, (1.0,), {}) for length in (10.0, 9.0, 20.0, 20.0)]
-    assert results.result_of_episodes(Random(), both, 2).cost == 30
+    assert objectives.result_of_episodes(Random(), both, 2).cost == 30
 
 
 class Pair(Faulty):

@@ -1,4 +1,7 @@
-"""Detection of workers that have ended or hang, from their launcher and from deadlines."""
+"""Detection of workers that have ended or hang, from their launcher and from deadlines.
+
+`evorl.cluster.processes.supervisor` sees the end of a process on its machine.
+"""
 
 from __future__ import annotations
 
