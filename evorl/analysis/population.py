@@ -130,10 +130,10 @@ class PopulationLog:
         known = np.isfinite(values)
         sums = np.cumsum(np.r_[0.0, np.where(known, values, 0.0)])
         counts = np.cumsum(np.r_[0, known])
-        here = np.arange(1, len(sums))
-        before = np.maximum(here - self.size, 0)
+        ends = np.arange(1, len(sums))
+        begins = np.maximum(ends - self.size, 0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((sums[here] - sums[before]) / (counts[here] - counts[before]))
+            return np.asarray((sums[ends] - sums[begins]) / (counts[ends] - counts[begins]))
 
     @cached_property
     def front(self) -> NDArray[np.intp]:

@@ -108,15 +108,15 @@ def _as_written(config: DictConfig, which: str) -> list[str]:
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return a composed config as plain data: interpolations resolved, without Hydra's own node."""
-    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    evorl_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
-        missing = sorted(OmegaConf.missing_keys(ours))
-        data = OmegaConf.to_container(ours, resolve=True)
+        missing = sorted(OmegaConf.missing_keys(evorl_config))
+        data = OmegaConf.to_container(evorl_config, resolve=True)
     except OmegaConfBaseException as error:
         raise BadRequest(first_line(error), str(error.full_key or "")) from None
     if missing:
         group, _, key = missing[0].rpartition(".")
-        kind = str(OmegaConf.select(ours, f"{group}._target_", default="")).rpartition(".")[2]
+        kind = str(OmegaConf.select(evorl_config, f"{group}._target_", default="")).rpartition(".")[2]
         raise BadRequest(f"a value is needed, such as {EXAMPLES.get(f'{kind}.{key}', f'{missing[0]}=...')}", missing[0])
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}

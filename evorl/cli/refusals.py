@@ -255,9 +255,9 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
     ``parts`` are those of the key up to the name that is unknown, ``names`` are the names in that place.
     """
     group, name = parts[0], ".".join(parts[1:])
-    mine = f"{group}={keys.choices.get(group)}"
+    selection = f"{group}={keys.choices.get(group)}"
     if homes := [*_choices_with(keys.hydra, group, name)]:
-        return f" of {mine}; it belongs to {', '.join(homes)}"
+        return f" of {selection}; it belongs to {', '.join(homes)}"
     misspelt = key != ".".join(parts) and any(one_edit(parts[-1], other) for other in names)  # mdp.yeward.gamma
     if not misspelt and (hint := below(key, value, lambda other: lookup(keys.config, other) is not None)):
         return hint
@@ -267,7 +267,7 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
         like = get_close_matches(name, others, 1, ALIKE)
     if not like:
         return ""
-    return f" of {mine}; did you mean {group}.{like[0]} of {', '.join(_choices_with(keys.hydra, group, like[0]))}?"
+    return f" of {selection}; did you mean {group}.{like[0]} of {', '.join(_choices_with(keys.hydra, group, like[0]))}?"
 
 
 def _choices_with(hydra: Hydra, group: str, key: str) -> Iterator[str]:

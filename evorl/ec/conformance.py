@@ -132,10 +132,10 @@ def _check_order(evolution: IndependentEvolution, space: Space, evaluate: Evalua
 def _check_resume(evolution: IndependentEvolution, space: Space, evaluate: Evaluate, evaluations: int) -> None:
     def resumed(evolver: Evolver) -> Evolver:
         plain(evolver.state_dict())
-        again = evolution.evolver(space, 3)
-        again.load_state_dict(copy.deepcopy(evolver.state_dict()))
-        same(again.state_dict(), evolver.state_dict(), "a restored state is another one")
-        return again
+        restored = evolution.evolver(space, 3)
+        restored.load_state_dict(copy.deepcopy(evolver.state_dict()))
+        same(restored.state_dict(), evolver.state_dict(), "a restored state is another one")
+        return restored
 
     whole, ended = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4)
     individuals, other = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4, after=resumed)

@@ -246,8 +246,8 @@ class EmpiricalGame:
                 payoff[own, k], payoff[k, own] = first, -second
                 if k == own:
                     payoff[k, k] = (first - second) / 2
-        gone = {self.policies[k].individual.id for k in failed}
-        self.learners = [None if own is None or own.id in gone else own for own in self.learners]
+        failed_ids = {self.policies[k].individual.id for k in failed}
+        self.learners = [None if own is None or own.id in failed_ids else own for own in self.learners]
         stays = [k for k in range(new) if k not in failed]
         self.policies = [self.policies[k] for k in stays]
         self.payoff = payoff[np.ix_(stays, stays)]

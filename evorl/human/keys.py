@@ -38,9 +38,9 @@ def action_of(bindings: Sequence[Binding], action: Action, held: Collection[str]
     parts = [None] * len(sizes) if legal is None else np.split(legal, np.cumsum(sizes)[:-1])
     chosen = []
     for component, (size, allowed) in enumerate(zip(sizes, parts, strict=True)):
-        mine = [binding for binding in bindings if binding.component == component and {*binding.keys} <= {*held}]
-        best = sorted(mine, key=lambda binding: len(binding.keys))[-1:]
-        still = [binding for binding in mine if not binding.keys]
+        pressed = [binding for binding in bindings if binding.component == component and {*binding.keys} <= {*held}]
+        best = sorted(pressed, key=lambda binding: len(binding.keys))[-1:]
+        still = [binding for binding in pressed if not binding.keys]
         order = [*(binding.choice for binding in (*best, *still)), *range(size)]
         chosen.append(next(choice for choice in order if allowed is None or allowed[choice]))
     return chosen

@@ -265,8 +265,8 @@ def _read(directory: Path) -> tuple[list[dict[str, Any]], int | None]:
 def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
     """The rows, without the last batch if jobs of it failed: they may run again, since nothing was proposed later."""
     last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
-    again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
-    return rows[: -len(last)] if again else rows
+    repeats = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
+    return rows[: -len(last)] if repeats else rows
 
 
 def name_best_job(search: Search, directory: Path) -> None:

@@ -356,8 +356,8 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
     say(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
         lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
-        again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
-        say("\n".join([again, *lines]), sys.stderr)
+        notice = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
+        say("\n".join([notice, *lines]), sys.stderr)
     return not failed
 
 

@@ -214,8 +214,10 @@ class Trace:
     def of_one_device(self) -> Trace:
         """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""
         moved = [call.operation is _MOVE and call.args[0].device.type == "cpu" for call in self.calls]
-        assert not {_memory(call.out) for call, was in zip(self.calls, moved, strict=True) if was} & self.written
-        return replace(self, calls=[call for call, was in zip(self.calls, moved, strict=True) if not was])
+        assert (
+            not {_memory(call.out) for call, is_moved in zip(self.calls, moved, strict=True) if is_moved} & self.written
+        )
+        return replace(self, calls=[call for call, is_moved in zip(self.calls, moved, strict=True) if not is_moved])
 
     @property
     def constants(self) -> list[Tensor]:

@@ -75,9 +75,9 @@ class Segments:
             known = self.known.get(name, [])
             self.known[name] = kept = _usable(known, rows)
             if kept != known:
-                for gone in {*known} - {*kept}:
-                    if gone.file == f"{self.ahead}/{gone.name}":
-                        run_directory.remove(self.run_dir, gone.file)
+                for segment in {*known} - {*kept}:
+                    if segment.file == f"{self.ahead}/{segment.name}":
+                        run_directory.remove(self.run_dir, segment.file)
                         self._fast.add(name)
 
     def _lacking(self, name: str, rows: AppendedRows) -> AppendedRows:

@@ -212,12 +212,12 @@ class ActorLauncher:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
         if self._ray_is_gone():
             return self._renew()
-        gone = []
+        exits = []
         while self._ended:
             worker, life, end = self._ended.popleft()
             if life == self._lives[worker].number:
-                gone.append(self._exit(worker, life, end))
-        return gone
+                exits.append(self._exit(worker, life, end))
+        return exits
 
     def _ray_is_gone(self) -> bool:
         """Whether the run's own Ray is gone; then an actor's end has this cause, and no call may go to Ray."""
@@ -229,7 +229,7 @@ class ActorLauncher:
 
     def _renew(self) -> list[Exit]:
         """The run's own Ray is gone with all workers: start another."""
-        gone = [
+        exits = [
             Exit(worker, life.number, "lost the Ray that carried it", external=True)
             for worker, life in self._lives.items()
         ]
@@ -238,7 +238,7 @@ class ActorLauncher:
         self._session.renew()
         self._ended.clear()
         self._settle()
-        return gone
+        return exits
 
     def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
         self._stop_actor(worker)

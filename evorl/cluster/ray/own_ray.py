@@ -41,15 +41,15 @@ class RayOwner:
     def __init__(self, options: Mapping[str, Any], directory: str = "") -> None:
         """``options`` are passed to ``ray.init``. Raises RuntimeError if Ray does not start."""
         require_token()
-        self._socket, theirs = socket.socketpair()
+        self._socket, other_end = socket.socketpair()
         # not a fork: Ray does not work in a forked child of a process that used it
-        words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
+        words = [sys.executable, "-m", __name__, str(other_end.fileno()), json.dumps(options), directory]
         paths = os.pathsep.join(os.path.abspath(place) for place in sys.path)  # workers can import what the driver can
         self._process = subprocess.Popen(
-            words, pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
+            words, pass_fds=[other_end.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        theirs.close()
+        other_end.close()
         try:
             fine, _, said = self._socket.recv(MOST).decode(errors="replace").partition(" ")
             if fine != "at":

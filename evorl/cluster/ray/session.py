@@ -77,12 +77,12 @@ class Session:
 
     def _check_gpus(self, workers: int) -> None:
         """Raise `BadRequest` if the run's own Ray lacks GPUs; it always declares enough CPUs."""
-        each, here = self.config.gpus, _total_resources()["GPU"]
+        each, gpus = self.config.gpus, _total_resources()["GPU"]
         if not each:
             return
-        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # a worker cannot use parts of two GPUs
+        room = gpus * int(1 / each + 1e-9) if each < 1 else gpus // each  # a worker cannot use parts of two GPUs
         if workers > room:
-            raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
+            raise BadRequest(f"this machine has {gpus:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:
         """Reserve resources for all workers at once, so that two runs cannot each hold half and wait for the other."""
@@ -111,8 +111,8 @@ class Session:
         if self._group is not None and not again:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
         elif self.alone and self.initialized:
-            here = ray.get_runtime_context().get_node_id()
-            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+            node = ray.get_runtime_context().get_node_id()
+            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
         elif again:
             options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD" if c.placement == "spread" else "DEFAULT"}
         return options
