@@ -40,7 +40,7 @@ SIZES = {"ci": Size(8, 150.0, 2), "paper": Size(30, 3600.0, 3)}
 
 
 class Evaluation(NamedTuple):
-    """An evaluation, when it was told of."""
+    """An evaluation, and when its result arrived."""
 
     at: float
     """Seconds since the search began."""
@@ -82,7 +82,7 @@ def evaluation_of(at: float, row: dict[str, Any]) -> Evaluation:
 
 
 def in_time(evaluations: list[Evaluation], seconds: float) -> int:
-    """How many were told of before the time was over."""
+    """The number of results that arrived before the time was over."""
     return sum(evaluation.at <= seconds for evaluation in evaluations)
 
 

@@ -34,7 +34,7 @@ class World(NamedTuple):
     target: float
     """Gymnasium's threshold of a solved world; of Pendulum, which has none, the usual one; of Pong the best score."""
     digits: int = 0
-    """That are told of a return."""
+    """Of a printed return."""
 
 
 WORLDS = {

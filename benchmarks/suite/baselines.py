@@ -1,4 +1,4 @@
-"""What the tables of baselines share: scores of the runs of all arms, and what is told of them."""
+"""What the tables of baselines share: scores of the runs of all arms, and the tables and texts made of them."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ evaluations included; the machine had other work beside it."""
 
 
 def kept(arm: Arm) -> str:
-    """What is told of the policies; ``arm``: one of the table, for the command."""
+    """The text about the policies; ``arm``: one of the table, for the command."""
     return f"""\
 The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. The table of policies has its return, which
 is that of one run; above it are interquartile means. To evaluate it again, to the same bits on a processor with the

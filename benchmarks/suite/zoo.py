@@ -50,9 +50,8 @@ def play(algorithm: str, world: str, steps: int, seed: int, every: int, episodes
             train()
         (file,) = place.glob("**/evaluations.npz")
         evaluations = np.load(file)
-        if (
-            evaluations["timesteps"][-1] + every <= steps
-        ):  # a signal ends rl_zoo3's program early, as if it had finished
+        # a signal ends rl_zoo3's program early, as if it had finished
+        if evaluations["timesteps"][-1] + every <= steps:
             raise SystemExit(
                 f"it was evaluated for the last time after {evaluations['timesteps'][-1]} of {steps} steps"
             )

@@ -59,7 +59,7 @@ def comparisons(world: str, scores_of_worlds: Iterable[Scores]) -> list[Comparis
         for scores in scores_of_worlds
     ]
     made = [comparison for comparison in compared if comparison.rows]
-    if made:  # what could not be compared for want of early scores is told with the first
+    if made:  # what could not be compared for want of early scores is listed with the first comparison
         lost = [note for comparison in compared if not comparison.rows for note in _not_made(comparison.scores)]
         made[0] = replace(made[0], notes=[*made[0].notes, *lost])
     return made

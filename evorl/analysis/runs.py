@@ -186,7 +186,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _runs_below(place: Path) -> Iterator[Path]:
     for root, folders, _ in os.walk(place):
-        if os.path.lexists(Path(root) / ".hydra" / "config.yaml"):  # a link is told when it is read
+        if os.path.lexists(Path(root) / ".hydra" / "config.yaml"):  # a link is reported when it is read
             if not run_directory.exists(Path(root), POLICY_ONLY):  # a kept policy has no records
                 yield Path(root)
             folders.clear()  # do not search inside a run

@@ -13,7 +13,7 @@ from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, TUNED, format_value, unresolved
 
 TOLD = ("mdp", "rl", "ec", "opponents")
-"""Groups whose choices are told one by one."""
+"""Groups whose choices are listed one by one."""
 _WIDTH = 16  # of the column of defaults; a longer default shifts its description
 
 

@@ -87,11 +87,11 @@ class PSRO(IndependentEvolution):
     def sides(self) -> int | None:
         return 2
 
-    def evolver(self, space: Space, seed: int = 0) -> EmpiricalGame:
-        return EmpiricalGame(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class EmpiricalGame:
+class Strategy:
     """The policies, what they earn against each other, and the meta-strategy.
 
     Policy k is player k. An individual that is due is an oracle, or a match of a new policy with some others. The first

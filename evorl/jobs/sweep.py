@@ -241,9 +241,8 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
             raise BadRequest(
                 "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
             )
-    last = {
-        override.get_key_element(): _values(override) for override in overrides
-    }  # as in Hydra: the last word for a key counts
+    # as in Hydra, the last word for a key counts
+    last = {override.get_key_element(): _values(override) for override in overrides}
     if empty := [key for key, values in last.items() if not values]:
         raise BadRequest("has no value", empty[0])
     return [list(chosen) for chosen in product(*last.values())]

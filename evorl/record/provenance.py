@@ -21,7 +21,7 @@ _PACKAGES = (
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
 POLICY_ONLY = "evaluation.json"
-"""Where a directory that holds a policy alone has what was told of it and where (evorl/jobs/exported.py)."""
+"""What a directory with a policy alone holds: its evaluation and its provenance (evorl/jobs/exported.py)."""
 FILE_NAME = "provenance.json"
 _log = logging.getLogger("evorl")
 _GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half

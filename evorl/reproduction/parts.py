@@ -61,7 +61,7 @@ class Sweep(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a measurement is given."""
+    """The inputs of a measurement."""
 
     words: Sequence[str]
     """The `settings` of the command line."""

@@ -124,7 +124,7 @@ def grid_scores(grid: Floats, rows: Sequence[Sequence[float]]) -> tuple[Floats, 
 
 
 def mean(run: RunRecord, metric: str, begin: float, end: float) -> float:
-    """The mean of what a metric was after ``begin`` and until ``end`` steps; NaN where it was never told."""
+    """The mean of what a metric was after ``begin`` and until ``end`` steps; NaN where it was never written."""
     series = run.series.get(metric)
     if series is None:
         return float("nan")

@@ -26,7 +26,7 @@ class Profile(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What there is of a profile's parts so far."""
+    """The runs and measurements of a profile's parts so far."""
 
     profile: str
     runs: list[RunRecord]

@@ -62,7 +62,7 @@ Argument = Tree | Split
 
 
 class Step(msgspec.Struct):
-    """A gradient step as a learner is told of it; the tensors follow."""
+    """The announcement of a gradient step to a learner; the tensors follow."""
 
     name: str  # the learner's method; empty: take over the tensors of learner 0
     first: int = 0  # the first row of this learner's share

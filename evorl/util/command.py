@@ -1,4 +1,4 @@
-"""The commands that a person is told to type."""
+"""The commands that messages ask a person to type."""
 
 from __future__ import annotations
 

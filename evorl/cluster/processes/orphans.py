@@ -98,9 +98,8 @@ def _kill_if_tagged(pid: int, words: tuple[bytes, ...]) -> bool | None:
         if carries:
             handle = os.pidfd_open(pid)
             try:
-                if known := _has_tag(
-                    pid, words
-                ):  # again, since the pid may have been reused before the pidfd was opened
+                # again, since the pid may have been reused before the pidfd was opened
+                if known := _has_tag(pid, words):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 return known
             finally:

@@ -143,9 +143,8 @@ class ActorLauncher:
 
     def _settle(self) -> None:
         self._made = ray.put(self.make)
-        self._kind: Any = ray.remote(
-            WorkerActor
-        )  # once: Ray stores it at the head, and would wait for a head that is gone
+        # once: Ray stores it at the head, and would wait for a head that is gone
+        self._kind: Any = ray.remote(WorkerActor)
         if self._session.owner is not None:
             self._epoll.register(self._session.owner, select.EPOLLIN)
 
@@ -222,9 +221,8 @@ class ActorLauncher:
     def _ray_is_gone(self) -> bool:
         """Whether the run's own Ray is gone; then an actor's end has this cause, and no call may go to Ray."""
         owner = self._session.owner
-        suspect = any(
-            isinstance(end, Exception) for _, _, end in self._ended.copy()
-        )  # in one expression: Ray's threads add to it
+        # a copy, since Ray's threads add to it
+        suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())
         return owner is not None and owner.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:

@@ -130,9 +130,8 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     die_with_parent(owner)
     import ray  # here: the owner watches the driver from the start
 
-    calm = {
-        "worker_niceness": 0
-    }  # Ray's default is nearly the lowest priority: any other program would starve the workers
+    # Ray's default is nearly the lowest priority: any other program would starve the workers
+    calm = {"worker_niceness": 0}
     own = {
         "_system_config": {**calm, **(options.get("_system_config") or {})},
         "_temp_dir": options.get("_temp_dir") or session_directory(),
