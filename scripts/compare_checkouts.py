@@ -235,15 +235,15 @@ def environment(checkout: Path) -> dict[str, str]:
 
 def carry_out(commands: tuple[str, ...], checkout: Path, folder: Path) -> None:
     """Run the commands in the folder, which has the same name for all meanwhile; paths are saved in configs."""
-    here = folder.with_name("here")
+    place = folder.with_name("here")
     if folder.exists():
-        folder.rename(here)
-    here.mkdir(parents=True, exist_ok=True)
+        folder.rename(place)
+    place.mkdir(parents=True, exist_ok=True)
     try:
         for command in commands:
-            carry_out_one(command, checkout, here)
+            carry_out_one(command, checkout, place)
     finally:
-        here.rename(folder)
+        place.rename(folder)
 
 
 def carry_out_one(command: str, checkout: Path, folder: Path) -> None:

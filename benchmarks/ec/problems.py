@@ -125,8 +125,8 @@ def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
     low, high = problem.bounds
     more = {"ref_dirs": directions(problem.count, size)} if algorithm == "NSGA3" else {}
     running = kind(pop_size=size, **more)
-    theirs = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
-    running.setup(theirs, termination=NoTermination(), seed=seed, verbose=False)
+    program = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
+    running.setup(program, termination=NoTermination(), seed=seed, verbose=False)
     while True:
         running.next()
         yield running.evaluator.n_eval, -running.pop.get("F")

@@ -125,7 +125,10 @@ def evaluated(worker: Worker, seed: int) -> Evaluated:
 def row(name: str, samples: list[Evaluated], own: list[Evaluated]) -> list[str]:
     """Of the table."""
     seconds, busy, volumes = zip(*samples, strict=True)
-    lead = [median(theirs[i] / mine[i] for theirs, mine in zip(samples, own, strict=True)) for i in (0, 1)]
+    lead = [
+        median(peer_sample[i] / own_sample[i] for peer_sample, own_sample in zip(samples, own, strict=True))
+        for i in (0, 1)
+    ]
     times = [min(seconds), median(seconds), lead[0], median(busy), lead[1]]
     return [name, *(f"{time:.3f}" for time in times), f"{median(volumes):.4f}", f"{min(volumes):.4f}"]
 

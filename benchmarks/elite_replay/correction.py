@@ -72,12 +72,12 @@ def rows(by_world: Runs) -> tuple[list[list[str]], dict[str, dict[str, dict[str,
     for world, each in by_world.items():
         known = WORLDS[world]
         data[world] = {name: scores_of(runs, known.every) for name, runs in each.items()}
-        for name, mine in data[world].items():
+        for name, estimates in data[world].items():
             base, cells = data[world].get("vtrace", {}), []
             for what in ("end", "overall"):
-                estimate = mine[what]
+                estimate = estimates[what]
                 cells += [score_text(estimate, known.digits), beside(estimate, base.get(what))]
-            kl, runs = mine["kl"], each[name]
+            kl, runs = estimates["kl"], each[name]
             cells += [score_text(kl, 2), f"{core_hours(runs):.2f}"]
             steps = f"{float(runs[0].config['budget.steps']):,.0f}"
             shown.append([f"{known.title}, {TITLES[name]}", f"{len(runs)}", steps, *cells])
@@ -123,7 +123,7 @@ def analyse(results: Results) -> Analysis | None:
         pictures=[Picture("correction", "Return over environment steps", draw(by_world))],
         data={
             "table": {
-                world: {name: {k: x and x._asdict() for k, x in mine.items()} for name, mine in each.items()}
+                world: {name: {k: x and x._asdict() for k, x in estimates.items()} for name, estimates in each.items()}
                 for world, each in data.items()
             },
             "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in by_world.items()},

@@ -184,23 +184,23 @@ def rows(by_world: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str
             name: {"end": scored(runs, last), "overall": scored(runs, lambda run: mean(run, METRIC, 0.0, np.inf))}
             for name, runs in each.items()
         }
-        for name, mine in scores.items():
+        for name, estimates in scores.items():
             runs, cells = each[name], []
             steps = float(runs[0].config["budget.steps"])
             other = scores.get(SAME_LOSS.get(name, ""), {})
-            for what, estimate in mine.items():
+            for what, estimate in estimates.items():
                 cells += [score_text(estimate), beside(estimate, other.get(what))]
             if name in SAME_LOSS and len(runs) > 1 and other:
-                verdict = "failed" if beside(mine["end"], other["end"]) == "below" else "passed"
+                verdict = "failed" if beside(estimates["end"], other["end"]) == "below" else "passed"
                 gates[f"{TITLES[world]}, {name}: not below {SAME_LOSS[name]} at the end"] = verdict
             title = f"{TITLES[world]}, {name}"
             shown.append([title, f"{len(runs)}", f"{steps:,.0f}", *cells, f"{core_hours(runs):.3f}"])
         data[world] = {
             name: {
-                **{what: estimate and estimate._asdict() for what, estimate in mine.items()},
+                **{what: estimate and estimate._asdict() for what, estimate in estimates.items()},
                 "runs": samples(each[name], METRIC),
             }
-            for name, mine in scores.items()
+            for name, estimates in scores.items()
         }  # fmt: skip
     return shown, data, gates
 

@@ -140,13 +140,13 @@ def returns(by_world: Runs) -> tuple[list[list[str]], dict[str, Any]]:
             for names, runs in each.items()
             if len(names) == 1
         }
-        for name, mine in scores.items():
+        for name, estimates in scores.items():
             runs, cells = each[name,], []
-            for what, estimate in mine.items():
-                cells += [score_text(estimate, known.digits), beside(estimate, scores.get(UNIFORM, mine)[what])]
+            for what, estimate in estimates.items():
+                cells += [score_text(estimate, known.digits), beside(estimate, scores.get(UNIFORM, estimates)[what])]
             steps = f"{budget(runs[0]):,.0f}"
             shown.append([f"{known.title}, {name}", f"{len(runs)}", steps, *cells, f"{core_hours(runs):.2f}"])
-        data[world] = {name: numbers(mine) for name, mine in scores.items()}
+        data[world] = {name: numbers(estimates) for name, estimates in scores.items()}
     return shown, data
 
 
@@ -163,13 +163,13 @@ def sampling(by_world: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str,
             names: {name: scored(runs, lambda run, span=span: divergence(run, *span)) for name, span in spans.items()}
             for names, runs in each.items()
         }
-        for names, mine in scores.items():
+        for names, estimates in scores.items():
             name, of = ("both, " + names[1], " of uniform") if len(names) == 2 else (names[0], "")
-            cells = [f"{score_text(x, 3)}{of if x else ''}" for x in mine.values()]
+            cells = [f"{score_text(x, 3)}{of if x else ''}" for x in estimates.values()]
             metric = "replay/age_" + part(names[-1])
             age = scored(each[names], lambda run, metric=metric, turn=turn: mean(run, metric, 0.0, turn))
             shown.append([f"{title}, {name}", f"{len(each[names])}", *cells, score_text(age, 0)])
-            data.setdefault(world, {})[name] = numbers(mine)
+            data.setdefault(world, {})[name] = numbers(estimates)
         data[world]["candidates is 1 from step"] = turn
         gates |= judged(title, scores)
         gates[f"{title}: candidates falls from 6 to 1, linear in the gradient steps"] = passed(all(map(falls, chosen)))

@@ -36,9 +36,9 @@ def ends(front: Sequence[LoggedIndividual]) -> dict[str, LoggedIndividual]:
     }
 
 
-def row(individual: LoggedIndividual, again: dict[str, Any] | None, film: str) -> list[str]:
+def row(individual: LoggedIndividual, other_games: dict[str, Any] | None, film: str) -> list[str]:
     numbers = [*individual.objectives.values(), *(individual.results[name] for name in RESULTS)]
-    others = [f"{again[f'{name}_mean']:.3f}" if again else "" for name in RESULTS]
+    others = [f"{other_games[f'{name}_mean']:.3f}" if other_games else "" for name in RESULTS]
     return [str(individual.id), *(f"{x:.3f}" for x in numbers), *others, film]
 
 
@@ -50,10 +50,10 @@ def analyse(results: Results) -> Analysis | None:
 def analysis_of(log: PopulationLog) -> Analysis:
     seed = int(log.run.seed)
     front = [log.individuals[number] for number in log.front]
-    again, films, links, policies = {}, {}, {}, {}
+    games, films, links, policies = {}, {}, {}, {}
     for name, individual in ends(front).items():
         words = (f"individual={individual.id}", f"seed={seed + OTHER}")
-        again[individual.id], film = judge(log.run.directory, words, film=True)
+        games[individual.id], film = judge(log.run.directory, words, film=True)
         policies[f"nsga2_{name}"] = Policy(log.run.directory, words)
         films[f"nsga2_{name}.mp4"] = film
         link = links.get(individual.id, "")  # an individual may be both ends
@@ -62,7 +62,7 @@ def analysis_of(log: PopulationLog) -> Analysis:
         drawn = front_figure(log)
     return Analysis(
         header=["individual", *log.names, *RESULTS, *(f"{name}, other games" for name in RESULTS), ""],
-        rows=[row(individual, again.get(individual.id), links.get(individual.id, "")) for individual in front],
+        rows=[row(individual, games.get(individual.id), links.get(individual.id, "")) for individual in front],
         pictures=[Picture("nsga2_front", "The front", drawn)],
         files=films,
         policies=policies,
@@ -73,7 +73,7 @@ def analysis_of(log: PopulationLog) -> Analysis:
         data={
             "front": [{"id": individual.id, **individual.objectives, **individual.results} for individual in front],
             "rounds": int(log.run.config["mdp.rounds"]),
-            "other games": {str(number): game for number, game in again.items()},
+            "other games": {str(number): game for number, game in games.items()},
         },
     )  # fmt: skip
 
@@ -84,12 +84,12 @@ def measured(data: Mapping[str, Any]) -> str:
     spans = {name: [individual[name] for individual in front] for name in RESULTS}
     ranges = [f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in spans.items()]
     objectives = [*front[0]][1:3]  # after the id
-    again = {
+    by_end = {
         name: data["other games"][str(max(front, key=lambda individual, of=of: individual[of])["id"])]
         for name, of in zip(MANNERS, objectives, strict=True)
     }
     games = [
-        f"{name} {game['fitness_mean']:.2f} ± {half_width(game, data['rounds']):.2f}" for name, game in again.items()
+        f"{name} {game['fitness_mean']:.2f} ± {half_width(game, data['rounds']):.2f}" for name, game in by_end.items()
     ]
     shown = f"{', '.join(ranges)}; fitness of its ends on other games: {', '.join(games)}"
     return f"one search, a front of {len(front)}: {shown}"

@@ -165,9 +165,9 @@ def contest(size: Size, seed: int, inputs: Inputs) -> dict[str, Any]:
         compiled, load = compiling(), round(os.getloadavg()[0], 2)
         own = ours(size, seed, inputs.folder)
         print(f"seed {seed}: {own[-1]}", flush=True)
-        theirs, versions = peer(size, seed)
+        peer_run, versions = peer(size, seed)
     return {
-        "seed": seed, OUR_NAME: own, PEER_NAME: theirs, "peers": versions, "load": load, "compiler": round(compiled),
+        "seed": seed, OUR_NAME: own, PEER_NAME: peer_run, "peers": versions, "load": load, "compiler": round(compiled),
     }  # fmt: skip
 
 

@@ -17,7 +17,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row, when, whole_generations
+from benchmarks.marvin.generations import (
+    AGAIN,
+    Curve,
+    best_run,
+    curve,
+    evaluation_of,
+    header,
+    row,
+    when,
+    whole_generations,
+)
 from evorl.reproduction.figures import legends, panels
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
@@ -53,7 +63,7 @@ def analyse(results: Results) -> Analysis | None:
         rows=[row("original", curves, POPULATION, THRESHOLDS)],
         notes=[
             f"That policy on {judged['episodes']} other episodes: a mean return of {judged['return_mean']:.0f} "
-            f"({judged['return_min']:.0f} to {judged['return_max']:.0f}). The same again: `{again('cartpole')}`"
+            f"({judged['return_min']:.0f} to {judged['return_max']:.0f}). The same again: `{evaluation_of('cartpole')}`"
         ],
         policies={"cartpole": Policy(best, words)},
         pictures=[Picture("cartpole", "Mean return over generations", draw(curves))],

@@ -47,7 +47,7 @@ def best_run(runs: Mapping[Path, Curve]) -> Path:
     return max(runs, key=lambda place: runs[place][-10:].mean())
 
 
-def again(policy: str) -> str:
+def evaluation_of(policy: str) -> str:
     """The command that judges a kept policy so."""
     return f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/{policy} {' '.join(AGAIN)}"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row, when
+from benchmarks.marvin.generations import AGAIN, Curve, best_run, curve, evaluation_of, header, row, when
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
 from evorl.reproduction.table import Analysis, Picture, Policy, Profile, Results, Table
@@ -69,7 +69,7 @@ def analysis_of(by_variant: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) ->
     returns = f"{walk['return_mean']:.0f} ({walk['return_min']:.0f} to {walk['return_max']:.0f})"
     note = (
         f"The best policy of all runs (marvin/{learner}) on {walk['episodes']} other episodes: a mean return of "
-        f"{returns} in {walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{again('walk')}`"
+        f"{returns} in {walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{evaluation_of('walk')}`"
     )
     return Analysis(
         header=header("marvin", THRESHOLDS),

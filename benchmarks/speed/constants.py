@@ -119,9 +119,9 @@ def timed(action: Callable[[], object]) -> float:
 
 def curve(seconds: float, size: int = 1 << 20, flight: int = 16) -> float:
     """Bytes per second through one encrypted connection on loopback."""
-    keys, mine = zmq.curve_keypair(), zmq.curve_keypair()
+    keys, own_keys = zmq.curve_keypair(), zmq.curve_keypair()
     with listening(keys) as (socket, port):
-        child = fork(partial(send, f"tcp://127.0.0.1:{port}", keys[0], mine, size, flight), keep=-1)
+        child = fork(partial(send, f"tcp://127.0.0.1:{port}", keys[0], own_keys, size, flight), keep=-1)
         try:
             name, _ = socket.recv_multipart()
             socket.send_multipart([name, b""])

@@ -56,9 +56,11 @@ def main() -> None:
         started = pool.map(lambda job: Worker(*job[2]), jobs)
         workers = {job[:2]: stack.enter_context(worker) for job, worker in zip(jobs, started, strict=True)}
         for name in PROGRAMS:
-            mine = {place: worker for (case, place), worker in workers.items() if case == name}
-            facts["peers"] |= mine[PEER].versions if PEER in mine else {}
-            rate = {place: lambda _, worker=worker: worker.rate(args.seconds) for place, worker in mine.items()}
+            workers_of_case = {place: worker for (case, place), worker in workers.items() if case == name}
+            facts["peers"] |= workers_of_case[PEER].versions if PEER in workers_of_case else {}
+            rate = {
+                place: lambda _, worker=worker: worker.rate(args.seconds) for place, worker in workers_of_case.items()
+            }
             data[name] = alternate(rate, range(args.samples))
             rates = {place: median(samples) for place, samples in data[name].items()}
             ratios = [rates[GPU] / max(x for place, x in rates.items() if place.startswith("CPU"))]

@@ -163,14 +163,14 @@ def main() -> None:
         "", "replay, B per transition", "replay, B per gradient step", "other messages, B per gradient step",
         "wait of a job, ms", "wait, us per transition", "wait, us per gradient step",
     ]  # fmt: skip
-    theirs = reference(args.calls)
-    wait_us = 1e6 * median(theirs["waits"])
-    lines, data = [["a call per gradient step", "", f"{theirs['bytes']:,.1f}", "", "", "", f"{wait_us:,.1f}"]], {}
+    single = reference(args.calls)
+    wait_us = 1e6 * median(single["waits"])
+    lines, data = [["a call per gradient step", "", f"{single['bytes']:,.1f}", "", "", "", f"{wait_us:,.1f}"]], {}
     for name, hosts in HOSTS.items():
         data[name] = evolution(hosts, args.steps)
         lines.append(row(name, data[name]))
         text = page("The replay of an evolution with a shared critic", __doc__, header, lines)
-        save(args.out, machine(), text, {"reference": theirs, **data})
+        save(args.out, machine(), text, {"reference": single, **data})
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def main() -> None:
                 contests = {name: lambda _, rate=rate: rate(args.seconds) for name, rate in contestants.items()}
                 rates = alternate(contests, range(args.rounds))
             facts |= {"peers": peer.versions}
-            mine, theirs = median(rates["evorl"]), median(rates["vmas"])
+            own_rate, peer_rate = median(rates["evorl"]), median(rates["vmas"])
             results[f"{size} {opponent}"] = rates
-            rows.append([str(size), opponent, f"{mine:,.0f}", f"{theirs:,.0f}", f"{mine / theirs:.1f}"])
+            rows.append([str(size), opponent, f"{own_rate:,.0f}", f"{peer_rate:,.0f}", f"{own_rate / peer_rate:.1f}"])
             head = ["a side", "other team", "evorl, steps/s", "vmas, steps/s", "ratio"]
             save(args.out, facts, page("Soccer", __doc__, head, rows), results)
 

@@ -121,12 +121,12 @@ def rows(pairs: Pairs) -> Iterator[list[str]]:
         scores = [[score(of) if of else None for of in (side.ends, side.means)] for side in pair]
         for name, side, (end, mean) in zip((OURS, arm.other), pair, scores, strict=True):
             if side.seeds:
-                mine = name == OURS
+                is_own = name == OURS
                 yield [
                     f"{arm.title}: {name}", f"{len(side.seeds)}", f"{statistics.median(side.steps):,.0f}",
-                    score_text(end, world.digits), beside(end, scores[1][0]) if mine else "-",
-                    score_text(mean, world.digits), beside(mean, scores[1][1]) if mine else "-",
-                    "-" if mine else published(arm.peer, world.gymnasium), f"{statistics.median(side.seconds):.0f}",
+                    score_text(end, world.digits), beside(end, scores[1][0]) if is_own else "-",
+                    score_text(mean, world.digits), beside(mean, scores[1][1]) if is_own else "-",
+                    "-" if is_own else published(arm.peer, world.gymnasium), f"{statistics.median(side.seconds):.0f}",
                 ]  # fmt: skip
 
 
@@ -345,9 +345,9 @@ def measured(data: Mapping[str, Any]) -> str:
 
 
 def summary(joint: Mapping[str, Any]) -> str:
-    mine, other = (score_text(joint["iqm"][name], 2) for name in Pair._fields)
+    own, other = (score_text(joint["iqm"][name], 2) for name in Pair._fields)
     worlds = f"{joint['worlds']} world{'s' * (joint['worlds'] > 1)}"
-    return f"over {worlds}: IQM {mine} (other {other}), {joint['verdict']}"
+    return f"over {worlds}: IQM {own} (other {other}), {joint['verdict']}"
 
 
 def margin(world: str) -> float:
