@@ -47,7 +47,7 @@ class _Ranked:
 
 
 def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest: bool = False) -> Headline:
-    """Say which group has the best mean score, how far the next one is, and since when it leads.
+    """Say which group has the best mean score, how far the next group is behind, and since when it leads.
 
     ``lowest``: the lowest score is the best. The verdict on the difference is that of the comparison at the end.
     Of the jobs of a search, the best is the job that the search named by replays: the best score is luck, too.

@@ -234,7 +234,7 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
 
 
 def _numbers(column: Sequence[Any]) -> Floats:
-    """The values of a column; NaN or infinite where one is no finite number."""
+    """The values of a column; NaN or infinite where a value is no finite number."""
     if {*map(type, column)} <= {int, float}:  # to look at each value is far slower
         with suppress(OverflowError):  # of an integer
             values = np.array(column, np.float64)

@@ -177,12 +177,12 @@ class Space:
         """The values of an individual's coordinates [G], by name."""
         return {gene.name: gene.value(float(at)) for gene, at in zip(self.genes, x, strict=True)}
 
-    def coordinates(self, values: Mapping[str, Value], otherwise: Coordinates) -> Coordinates:
-        """Coordinates [G] of values by name; a gene without a usable value keeps its coordinate in ``otherwise``.
+    def coordinates(self, values: Mapping[str, Value], default: Coordinates) -> Coordinates:
+        """Coordinates [G] of values by name; a gene without a usable value keeps its coordinate in ``default``.
 
         It brings individuals of another space (other genes, other bounds) into this one.
         """
-        x = otherwise.copy()
+        x = default.copy()
         for i, gene in enumerate(self.genes):
             if gene.name in values and gene.knows(values[gene.name]):
                 x[i] = gene.coordinate(values[gene.name])

@@ -64,7 +64,7 @@ def by_graph(
     function: Callable[..., Tree],
     *example: Tree,
 ) -> InPlace:
-    """A replay by what ``graph`` makes of the record; of an argument elsewhere a graph would freeze the value."""
+    """A replay by what ``graph`` makes of the record. All arguments are on the device: a graph would freeze others."""
     record = Trace.of(function, *mapped(lambda x: x.to(device), example)).of_one_device()
     with torch.no_grad(), _graphs, _no_garbage_collection():
         return InPlace(record, *graph(record))

@@ -103,7 +103,7 @@ class Segments:
 
 
 def _usable(known: Sequence[Segment], rows: AppendedRows) -> list[Segment]:
-    """The segments that hold some of these rows; a short last one is written again with the next rows."""
+    """The segments that hold some of these rows; a short last segment is written again with the next rows."""
     kept = [part for part in known if part.end > rows.first]
     if kept and (kept[0].first > rows.first or kept[-1].end > rows.end):
         return []  # of another history

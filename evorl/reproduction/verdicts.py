@@ -38,7 +38,7 @@ def compared(low: float, high: float, other_low: float, other_high: float) -> st
 
 
 def beside(score: Score | None, other: Score | None) -> str:
-    """The same of two scores; ``-`` of a score beside itself, and where one is missing."""
+    """The same comparison of two scores; ``-`` for a score beside itself, and where a score is missing."""
     if score is None or other is None or score is other:
         return "-"
     return compared(score.low, score.high, other.low, other.high)

@@ -310,7 +310,7 @@ def _bytes(x: Tensor) -> memoryview:
 
 
 class Keeper:
-    """Forks processes and watches them until all have ended: once one has, the others are ended, too.
+    """Forks processes and watches them until all have ended. When a process ends, it ends the others.
 
     It does so in a thread of its own, since the kernel ends a child (`die_with_parent`) with the thread that forked it.
     That thread has no OpenMP pool either, of which a child would have the lock and not the threads.

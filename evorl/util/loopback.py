@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 IDLE_S = 10.0
 """Seconds without a byte after which a connection is closed."""
 MOST = 32
-"""Connections at once. One more closes the oldest, so that idle ones keep nobody away."""
+"""Connections at once. A further connection closes the oldest, so idle connections keep no client away."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -57,7 +57,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @abstractmethod
     def reply(self, name: str, query: Mapping[str, str]) -> Reply | None:
-        """The answer to whoever knows the token and asks for this name; None where there is no such."""
+        """The answer to a request for this name that has the token; None if there is no such name."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
