@@ -153,7 +153,7 @@ def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -
     from evorl.mdp.problem import Problem
 
     film = [] if isinstance(experiment.mdp, Problem) else ["video=true"]  # a problem has no policy
-    trust = [config.said(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
+    trust = [config.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
     say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
     say(f"      {command.line('report', str(directory))}")
 

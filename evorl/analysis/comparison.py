@@ -94,8 +94,8 @@ def comparison_rows(scores: Scores) -> list[Row]:
     nothing = Estimate(math.nan, math.nan, math.nan)
     better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]
     return [
-        _names(group) | {"runs": sum(map(len, values))} | _columns({**aggregates, BETTER: above}) | {VERDICT: said}
-        for (group, values, aggregates), above, said in zip(rated, better, words, strict=True)
+        _names(group) | {"runs": sum(map(len, values))} | _columns({**aggregates, BETTER: above}) | {VERDICT: verdict}
+        for (group, values, aggregates), above, verdict in zip(rated, better, words, strict=True)
     ]
 
 

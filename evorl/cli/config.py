@@ -28,7 +28,7 @@ from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
-from evorl.cli.targets import said as said
+from evorl.cli.targets import trust_word as trust_word
 from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import plugins_of
 from evorl.util import command, plugins, run_directory
@@ -146,7 +146,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
             raise Untrusted(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id", root)
     for program in groups["mdp"].commands():
         if program not in trust:
-            raise BadRequest(f"starts a program; to run it add '{said(program)}' to the command line", COMMAND)
+            raise BadRequest(f"starts a program; to run it add '{trust_word(program)}' to the command line", COMMAND)
     try:
         groups["mdp"].ready()
     except BadRequest as error:
@@ -270,9 +270,9 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
 
 def _keys(kind: type) -> list[str]:
     """Return a help line for each key of a request: name, default and description."""
-    rows = [(key, "" if value is MISSING else format_value(value), said) for key, value, said in documented(kind)]
+    rows = [(key, "" if value is MISSING else format_value(value), text) for key, value, text in documented(kind)]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
+    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {text}" for key, value, text in rows)]
 
 
 def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] | None) -> int:

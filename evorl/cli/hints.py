@@ -26,8 +26,8 @@ def check_foreign(hydra: Hydra, override: Override, words: Sequence[Override]) -
     def has(key: str) -> bool:
         return not key.startswith("rl.") or ".".join(key.split(".")[:2]) in keys
 
-    if said := translate(override.key_or_group, value_of(override), options(hydra, "mdp"), has):
-        raise BadRequest(f"unknown key; in evorl this is {said}", override.key_or_group)
+    if translation := translate(override.key_or_group, value_of(override), options(hydra, "mdp"), has):
+        raise BadRequest(f"unknown key; in evorl this is {translation}", override.key_or_group)
 
 
 def below(key: str, value: str, has: Callable[[str], bool]) -> str:
@@ -40,8 +40,8 @@ def below(key: str, value: str, has: Callable[[str], bool]) -> str:
         meant = renamed(word, has)
         if meant not in (None, key) and has(str(meant)):
             return f"; did you mean {meant}?"
-        if meant is None and (said := translate(word, value, (), has)):
-            return f"; in evorl this is {said}"
+        if meant is None and (translation := translate(word, value, (), has)):
+            return f"; in evorl this is {translation}"
     return ""
 
 

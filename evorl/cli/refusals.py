@@ -237,8 +237,8 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     if depth > 1 and not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     alone = depth == 1 or not nearest(name, names)  # a name deep inside is rather misspelt than that of another choice
-    if group in GROUPS and parent and alone and (said := _elsewhere(keys, parts[: depth + 1], names, key, value)):
-        return BadRequest(f"unknown key{said}", key)
+    if group in GROUPS and parent and alone and (place := _elsewhere(keys, parts[: depth + 1], names, key, value)):
+        return BadRequest(f"unknown key{place}", key)
     at = f"{parent}.{name}" if parent else name
     if parent in GROUPS and not {*names} - {"_target_"} and not nearest(name, names):
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", at)
@@ -290,7 +290,7 @@ def _unknown_word(keys: Keys, name: str, names: Iterable[str]) -> BadRequest:
     homes = [f"{group}.{key}" for group, key in inside if key == name or (abbreviates(key, name) and not typo)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", name)
-    error = unknown(name, [*names, *FOLDERS, TUNED], said=lambda: {**keys.comments(), **PLACE})
+    error = unknown(name, [*names, *FOLDERS, TUNED], descriptions=lambda: {**keys.comments(), **PLACE})
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
 

@@ -66,11 +66,11 @@ def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 
 
-def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:
+def nearest(word: str, choices: Iterable[str], descriptions: Callable[[], Mapping[str, str]] = dict) -> str:
     """``"; did you mean X?"`` for the choice nearest to a wrong word, or an empty string.
 
     In this order: a choice that differs in upper and lower case alone, one a letter away, one that it abbreviates or
-    spells out, one whose description in ``said`` contains it, or the most similar one.
+    spells out, one whose text in ``descriptions`` contains it, or the most similar one.
     """
     choices = list(choices)
     if alike := [choice for choice in choices if choice.casefold() == word.casefold()]:
@@ -78,7 +78,7 @@ def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, s
     close = [choice for choice in choices if one_edit(word, choice)] or [
         choice for choice in choices if abbreviates(choice, word)
     ]
-    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
+    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, descriptions())
     near = near or difflib.get_close_matches(word, choices, 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -88,10 +88,10 @@ def abbreviates(a: str, b: str) -> bool:
     return a in (b, _initials(b)) or b == _initials(a)
 
 
-def _meant(word: str, said: Mapping[str, str]) -> list[str]:
+def _meant(word: str, descriptions: Mapping[str, str]) -> list[str]:
     """The choice whose description starts most like a name of several words; at least a quarter must agree."""
     parts, shares = set(word.lower().split("_")), {}
-    for choice, text in said.items():
+    for choice, text in descriptions.items():
         clause = re.findall(r"\w+", re.split(r"[;:,(|]", text.lower())[0])
         if parts <= {*clause} and 4 * len(parts) >= len(clause):
             shares[choice] = len(parts) / len(clause)

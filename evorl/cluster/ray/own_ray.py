@@ -51,13 +51,13 @@ class RayOwner:
         )  # fmt: skip
         other_end.close()
         try:
-            fine, _, said = self._socket.recv(MOST).decode(errors="replace").partition(" ")
+            fine, _, answer = self._socket.recv(MOST).decode(errors="replace").partition(" ")
             if fine != "at":
-                raise RuntimeError(said or "its owner was killed")
+                raise RuntimeError(answer or "its owner was killed")
         except BaseException:
             self.close()
             raise
-        self.address = said
+        self.address = answer
 
     def fileno(self) -> int:
         """Becomes readable when Ray is gone."""
@@ -139,10 +139,10 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     try:
         with on_loopback():
             ray.init("local", **{**QUIET, **options, **own})
-        said = f"at {ray.get_runtime_context().gcs_address}"
+        answer = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-        said = f"not {main_line(error)}"
-    driver.send(said.encode()[:MOST])
+        answer = f"not {main_line(error)}"
+    driver.send(answer.encode()[:MOST])
     vital = []
     for child in _children():
         words = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace")
