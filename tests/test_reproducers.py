@@ -252,11 +252,11 @@ def test_a_threshold_of_a_curve_is_met_at_the_first_evaluation_there() -> None:
 
 
 def test_searches_in_generations_count_whole_ones() -> None:
-    from benchmarks.lamarckian.asynchronous import Size, Told, busy, curve, summary
+    from benchmarks.lamarckian.asynchronous import Evaluation, Size, busy, curve, summary
 
     # two workers; generations of two, each of which waits for its slower one
     times = [(3, 1, 0.1), (3, 3, 0.4), (6, 2, 0.2), (6, 3, 0.3), (7, 1, 0.9)]
-    found = [Told(at, took, fitness, 100, 1) for at, took, fitness in times]
+    found = [Evaluation(at, took, fitness, 100, 1) for at, took, fitness in times]
     assert busy(found, 6.0) == pytest.approx((1 + 3 + 2 + 3) / 12)
     told = summary(found, Size(2, 7.5, 1), whole=True)
     assert told["busy"] == pytest.approx(9 / 12) and told["evaluations per minute"] == pytest.approx(40.0)
