@@ -21,6 +21,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -178,13 +179,15 @@ def _compared(
     """Play the file beside the policy."""
     from evorl.inference.check import Compared
     from evorl.inference.file import program
+    from evorl.rl.evaluation import progress_shown
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
     compared = Compared(learner, module, program(content, module, request.format))
     seed = experiment.seed if request.seed is None else request.seed
     how_many = request.episodes, experiment.eval.max_steps
-    return compared, compared.play(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
+    with progress_shown(partial(say, stream=sys.stderr)):
+        return compared, compared.play(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
 
 
 def _print(target: Path, described: dict[str, Any], size: int) -> None:

@@ -18,7 +18,6 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
     sys.exit(evorl(["report", *sys.argv[1:]]))
 
 import glob
-import json
 import os
 import re
 import time
@@ -35,7 +34,7 @@ from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
 from evorl.record import latest
-from evorl.util import files
+from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
 from evorl.util.names import check_names_directory
 from evorl.util.text import printable, say
@@ -248,7 +247,7 @@ def _is_report(out: Path) -> bool:
 
 def _mark(out: Path) -> dict[str, Any]:
     try:
-        mark = json.loads((out / MARK).read_bytes())
+        mark = run_directory.read_json(out, MARK)
     except (OSError, ValueError):
         return {}
     return mark if isinstance(mark, dict) else {}

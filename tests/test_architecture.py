@@ -237,7 +237,6 @@ TOUCHING = {
     "evorl/cli/groups.py": ({"read_text"}, "conf/"),
     "evorl/analysis/html_page.py": ({"read_text"}, "files of the package"),
     "evorl/human/page.py": ({"read_text"}, "files of the package"),
-    "evorl/analysis/reproduced.py": ({"read_bytes"}, "a file that the command line names"),
     "evorl/record/hardware.py": ({"read_text"}, "/sys"),
     "evorl/record/provenance.py": ({"read_text"}, "/proc"),
     "evorl/record/tensorboard.py": ({"open"}, "new files alone (xb)"),
@@ -248,10 +247,9 @@ TOUCHING = {
     "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
-    "evorl/jobs/foreign_policies.py": ({"read_bytes"}, "a policy of another library"),
     "evorl/new.py": ({"mkdir", "read_text", "write_text"}, "a new package, of templates"),
     "evorl/record/metrics.py": ({"read_bytes"}, "what a plugin declares"),
-    "evorl/report.py": ({"mkdir", "read_bytes", "unlink"}, "the report's own directory"),
+    "evorl/report.py": ({"mkdir", "unlink"}, "the report's own directory"),
 }  # fmt: skip
 
 

@@ -29,6 +29,16 @@ from evorl.util.errors import BadRequest
 NAMES = [f"{folder}/{short}" for folder, paper in papers.papers().items() for short in paper.tables]
 
 
+@pytest.mark.parametrize("own", [{}, {"RAY_AUTH_MODE": "token"}])
+def test_a_sweep_on_ray_is_as_private_as_any_other(monkeypatch: pytest.MonkeyPatch, own: dict[str, str]) -> None:
+    """Who reaches a Ray without a token runs code on it, and other users of the machine do."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    code = "import os, sys; sys.exit(len(os.environ.get('RAY_AUTH_MODE', '')))"
+    assert parts._run([sys.executable, "-c", code]) == len(own.get("RAY_AUTH_MODE", ""))
+
+
 # ------------------------------------------------------------------ the list and the pages
 
 

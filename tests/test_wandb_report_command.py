@@ -1,6 +1,7 @@
 """``evorl.report ... wandb=report``: what is written without a server, and what arrives at one."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from itertools import pairwise
@@ -164,11 +165,15 @@ def test_runs_and_a_table(tmp_path: Path, sweep: Path, result: Path, monkeypatch
         (["TABLE"], "is no run directory; results of reproduced tables go with wandb=report"),
         (["wandb=report"], "no run directory given"),
         (["wandb=report", "BAD"], "bad.json is no result of a reproduced table"),
+        (["wandb=report", "VAST"], "vast.json is no result of a reproduced table"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, result: Path, words: list[str], said: str, capsys) -> None:
     (tmp_path / "bad.json").write_text('{"title": "no table", "rows": 3}')
-    words = [{"TABLE": str(result), "BAD": str(tmp_path / "bad.json")}.get(word, word) for word in words]
+    (tmp_path / "vast.json").touch()
+    os.truncate(tmp_path / "vast.json", 1 << 40)
+    places = {"TABLE": result, "BAD": tmp_path / "bad.json", "VAST": tmp_path / "vast.json"}
+    words = [str(places.get(word, word)) for word in words]
     assert main([*words, f"out={tmp_path / 'out'}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line

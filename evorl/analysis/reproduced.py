@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from evorl.analysis.tables import markdown_rows
+from evorl.util import files
 from evorl.util.errors import BadRequest
 
 
@@ -41,7 +42,7 @@ class Content(TypedDict):
 def read_result(path: Path) -> Content:
     """Read a file. Raises `BadRequest`, which names it, if it is not the result of a reproduced table."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Content)
+        return msgspec.json.decode(files.read(path), type=Content)
     except (OSError, msgspec.DecodeError) as error:
         raise BadRequest(f"{path} is no result of a reproduced table ({error})") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ from evorl.mdp.core import Array, Discrete, Spec, World, heads
 from evorl.mdp.forms import Form
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Episode, Learner
+from evorl.rl.evaluation import MAX_STEPS
 from evorl.util import seed as seeds
 
+log = logging.getLogger("evorl")
 ReadInputs = Callable[[Any], tuple[tuple[Array, ...], bool]]
 
 
@@ -67,10 +70,15 @@ class Policy:
         return action if decision.carry is None else (action, decision.carry.clone())  # clone: no inference tensor
 
     def play(
-        self, env: Any, episodes: int = 1, seed: int | None = None, deterministic: bool = True
-    ) -> list[PlayedEpisode]:
-        """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset."""
-        return [self._play(env, None if seed is None or number else seed, deterministic) for number in range(episodes)]
+        self, env: Any, episodes: int = 1, seed: int | None = None, deterministic: bool = True,
+        max_steps: int = MAX_STEPS,
+    ) -> list[PlayedEpisode]:  # fmt: skip
+        """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset.
+
+        An episode that has not ended after ``max_steps`` is left, with a warning.
+        """
+        seeded = [seed, *[None] * (episodes - 1)][:episodes]
+        return [self._play(env, seed, deterministic, max_steps) for seed in seeded]
 
     def evaluate(self, episodes: int = 60, seed: int = 0, deterministic: bool = True) -> list[Episode]:
         """Play evaluation episodes of the run's world, many at once; the same bits each time."""
@@ -78,15 +86,17 @@ class Policy:
 
         return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
 
-    def _play(self, env: Any, seed: int | None, deterministic: bool) -> PlayedEpisode:
+    def _play(self, env: Any, seed: int | None, deterministic: bool, max_steps: int) -> PlayedEpisode:
         observation, info = env.reset(seed=seed)
         total, length, over, state = 0.0, 0, False, None
-        while not over:
+        while not over and length < max_steps:
             action = self.act(observation, self._mask_of(env, info), state, deterministic)
             if self.recurrent:
                 action, state = action
             observation, reward, terminated, truncated, info = env.step(action)
             total, length, over = total + float(reward), length + 1, terminated or truncated
+        if not over:
+            log.warning("an episode had no end and was left after %s steps (max_steps)", f"{max_steps:,}")
         return PlayedEpisode(total, length)
 
     def _mask_of(self, env: Any, info: Any) -> Any:

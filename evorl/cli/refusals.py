@@ -233,14 +233,14 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     group, name, parent = parts[0], parts[depth], ".".join(parts[:depth])
     if not isinstance(node, DictConfig):
         return BadRequest(f"{parent} is a value; it has no keys", key)
-    names = [str(child) for child in node]
+    names = [str(child) for child in node if child != "_target_" or one_edit(name, "_target_")]
     if depth > 1 and not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     alone = depth == 1 or not nearest(name, names)  # a name deep inside is rather misspelt than that of another choice
     if group in GROUPS and parent and alone and (place := _elsewhere(keys, parts[: depth + 1], names, key, value)):
         return BadRequest(f"unknown key{place}", key)
     at = f"{parent}.{name}" if parent else name
-    if parent in GROUPS and not {*names} - {"_target_"} and not nearest(name, names):
+    if parent in GROUPS and not names:
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", at)
     if parent:
         return unknown(

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
+from evorl.util.stop import end_wait
+
 log = logging.getLogger("evorl")
 
 Make = Callable[[int], Any]
@@ -44,18 +46,22 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let `heartbeat` raise `Stopped` in this process. Only for calls that can be made again as if never begun."""
+    """Let `heartbeat` and `check_stop` raise `Stopped` in this process.
+
+    Only for calls that can be made again as if never begun.
+    """
     requested = stop_requested.get()
 
     def stop() -> None:
         if requested():
             raise Stopped
 
-    before = send_heartbeat.set(stop)
+    before, also = send_heartbeat.set(stop), end_wait.set(stop)
     try:
         yield
     finally:
         send_heartbeat.reset(before)
+        end_wait.reset(also)
 
 
 class MemberError(RuntimeError):

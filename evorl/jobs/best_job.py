@@ -7,8 +7,10 @@ The highest of many final evaluations is high by luck, too, as the highest fitne
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +23,7 @@ from evorl.ec.core import objective_name, objective_weights
 from evorl.jobs.job import is_run
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
+from evorl.util.text import say
 
 if TYPE_CHECKING:
     from evorl.jobs.search import Search
@@ -68,6 +71,7 @@ def _first(row: Mapping[str, Any]) -> float:
 def _selected(search: Search, standing: Sequence[Mapping[str, Any]], policies: Sequence[Policy]) -> dict[str, Any]:
     """What is known of the best job: by replays of the candidates, or by what the jobs themselves found."""
     from evorl.population.selection import halve, with_interval
+    from evorl.rl.evaluation import progress_shown
 
     sign = 1 if search.keys.direction == "maximize" else -1
     name = objective_name(search.evolution.objectives[0])
@@ -81,7 +85,8 @@ def _selected(search: Search, standing: Sequence[Mapping[str, Any]], policies: S
         return _replay(search, standing[place]["job"], policies[place], purpose, episodes)
 
     try:
-        ranking = halve(first, _budget(policies[0].experiment), replay)
+        with progress_shown(partial(say, stream=sys.stderr)):
+            ranking = halve(first, _budget(policies[0].experiment), replay)
     except KeyError:  # an objective that no episode has, such as seconds
         return about
     if ranking is None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+from evorl.util import files
 from evorl.util.errors import BadRequest, reason
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ def _loaded(data: bytes) -> Any:
 
 def _bytes(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise BadRequest(f"has more than {MOST_BYTES >> 20} MiB")
-        return path.read_bytes()
+        return files.read(path, MOST_BYTES)
     except OSError as error:
         raise BadRequest(f"cannot be read: {error.strerror}") from None
 

@@ -1,8 +1,8 @@
 """Whether a directory holds the run that a command asks for, wherever it was moved: no absolute path is part of that.
 
-A config names the run that it starts from (``init``) or repeats (``replay``) by an absolute path. Two such paths are of
-one run if they are equal, if they lie at the same place relative to the run that names them, or if the checkpoint there
-is the one that it started from.
+A config names the run that it starts from (``init``) or repeats (``replay``) by an absolute path, and so those whose
+policies it plays against (``opponents.runs``). Two such paths are of one run if they are equal, if they lie at the same
+place relative to the run that names them, or if the checkpoint there is the one that it started from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from evorl.analysis.runs import flatten, home_of
 from evorl.cli.config import read_run_config
-from evorl.jobs import job
+from evorl.jobs import job, run_players
 from evorl.mdp.reward_terms import Terms
 from evorl.record import checkpoint
 from evorl.record.provenance import source_of
@@ -52,6 +52,8 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
         old, new = (tree.get(name, _ABSENT) for tree in (past, present))
         if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
+        if name == run_players.KEY and same_players(directory, old, new):
+            continue
         raise OtherRun(f"job {directory.name} was begun with {old} in {directory}, and is {new} now", name)
     return config
 
@@ -72,8 +74,15 @@ def same_source(directory: Path, old: Any, new: Any) -> bool:
     return old == new or _moved_along(directory, old) == Path(new) or same
 
 
+def same_players(directory: Path, old: Any, new: Any) -> bool:
+    """Whether the words ``old``, by which a directory's run named policies of other runs, mean those of ``new``."""
+    if not isinstance(old, list) or not isinstance(new, list):
+        return bool(old == new)
+    return old == new or [_player_moved_along(directory, str(word)) for word in old] == new
+
+
 def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's config with the present paths of the runs that it starts from and repeats, if they were moved with it.
+    """A run's config with the present paths of the runs that it names, if they were moved with it.
 
     Of two runs, the one with the checkpoint that this run started from counts, else the one at the path in the config.
     """
@@ -88,6 +97,10 @@ def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
             if name == "init" and source is not None and source.digest is not None:
                 runs.sort(key=lambda run: not _holds(run, source.step, source.digest))
             config[name] = str(runs[0]) if runs else path
+    if words := run_players.words_of(data):
+        players = [(word, _player_moved_along(directory, word)) for word in words]
+        present = [next(filter(run_players.leads_to_runs, each), each[0]) for each in players]
+        config["opponents"] = {**data["opponents"], "runs": present}
     return config
 
 
@@ -97,6 +110,13 @@ def _moved_along(directory: Path, path: str) -> Path | None:
     if home is None or not os.path.isabs(path):
         return None
     return Path(os.path.normpath(os.path.join(directory.absolute(), os.path.relpath(path, home))))
+
+
+def _player_moved_along(directory: Path, word: str) -> str:
+    """The same of a word that names the policy of another run; as it is where that is not known."""
+    place = run_players.split(word, run_players.KEY)
+    folder = _moved_along(directory, place.directory)
+    return word if folder is None else str(place._replace(directory=str(folder)))
 
 
 def _holds(run: Path, step: int, digest: str | None) -> bool:

@@ -56,8 +56,8 @@ def checked_experiment(
         data["init"] = str(source.absolute())  # a resume may start it again from another working directory
     elif with_optimizer:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
-    if isinstance(against := data.get("opponents"), Mapping) and isinstance(against.get("runs"), list | tuple):
-        data["opponents"] = {**against, "runs": run_players.absolute([str(player) for player in against["runs"]])}
+    if words_of_runs := run_players.words_of(data):
+        data["opponents"] = {**data["opponents"], "runs": run_players.absolute(words_of_runs)}
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
@@ -93,7 +93,7 @@ def start_run(
 
     with explain_misfit(composed, data["init"]):
         _announce(experiment.cluster.begins)
-        others = run_players.others_of(experiment)
+        others = run_players.others_of(experiment, data)
         run, source = _new_work(data, experiment, data["replay"], others)
         _announce(experiment.rl.begins)
         if data["replay"] is None:
@@ -118,7 +118,7 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     if not experiment.mdp.limited:
         yield (
             f"this world declares no limit of steps: evaluations truncate episodes after {experiment.eval.max_steps:,} "
-            "(eval.max_steps); mdp.time_limit=N truncates all episodes"
+            "(eval.max_steps); mdp.time_limit=N declares one"
         )
     warm_up = rl.warm_up if isinstance(rl, ReplayHyper) else 0
     if (ec is None or isinstance(ec, SharedCriticEvolution)) and warm_up >= steps:
@@ -200,7 +200,7 @@ def resume_run(
     def build() -> Work:
         if steps(directory):
             return new_work(experiment, None, data.get("replay"), run_players.kept(directory, experiment))
-        others = run_players.others_of(experiment)
+        others = run_players.others_of(experiment, data)
         return _new_work(data, experiment, directory, others)[0]  # stopped before its first checkpoint
 
     def prepare(run: Work, state: StateDict) -> StateDict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -182,8 +182,24 @@ def absolute(words: Sequence[str]) -> list[str]:
     return [str(place._replace(directory=os.path.abspath(place.directory))) for place in parts]
 
 
-def others_of(experiment: Experiment) -> list[RunPolicy]:
-    """The other runs in the pool of a new run, whose policies are still to be read. Raises `BadRequest`."""
+def words_of(data: Mapping[str, Any]) -> list[str]:
+    """The words that name other runs in a run's config."""
+    against = data.get("opponents")
+    words = against.get("runs") if isinstance(against, Mapping) else None
+    return [str(word) for word in words] if isinstance(words, list | tuple) else []
+
+
+def leads_to_runs(word: str) -> bool:
+    """Whether there is a directory that a word names, or that matches it as a pattern."""
+    directory = split(word, KEY).directory
+    return os.path.exists(directory) or bool(glob.glob(directory))
+
+
+def others_of(experiment: Experiment, data: Mapping[str, Any]) -> list[RunPolicy]:
+    """The other runs in the pool of a new run, whose policies are still to be read. Raises `BadRequest`.
+
+    ``data`` is the run's config, which names them where they are now.
+    """
     from evorl.opponents.core import Pooled
     from evorl.opponents.sampler import RunPolicy
     from evorl.training.train import spec
@@ -191,7 +207,7 @@ def others_of(experiment: Experiment) -> list[RunPolicy]:
     ours = experiment.opponents
     if not isinstance(ours, Pooled) or not ours.runs:
         return []
-    listed, game, others = all_places(ours.runs, KEY, experiment.packages), spec(experiment.training_world), []
+    listed, game, others = all_places(words_of(data), KEY, experiment.packages), spec(experiment.training_world), []
     for place, name in zip(listed, names(listed), strict=True):
         theirs = experiment_at(place, experiment.packages, KEY)
         check_world(place, theirs.mdp, experiment.mdp, game, "this run", KEY)

@@ -26,7 +26,8 @@ from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.early_stopping import EarlyStopping, resource
 from evorl.ec.space import Gene, Space, Value
-from evorl.jobs.identity import same_source
+from evorl.jobs import run_players
+from evorl.jobs.identity import same_players, same_source
 from evorl.jobs.job import is_run, optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
@@ -151,10 +152,17 @@ class Search:
             return
         old, new = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
         for key in dict.fromkeys([*new, *old]):
-            if old.get(key) != new.get(key) and not (key == "words.init" and _same_source(directory, new.get(key))):
+            if old.get(key) != new.get(key) and not _same_runs(directory, key, new.get(key)):
                 name = key.removeprefix("words.")
                 was = f"the search in {directory} was begun with {old.get(key, 'nothing')}"
                 raise BadRequest(f"{was}, and has {new.get(key, 'nothing')} now", name)
+
+
+def _same_runs(directory: Path, key: str, word: Any) -> bool:
+    """Whether a word of ``init`` or ``opponents.runs`` names the runs that the first job of a search began with."""
+    if key == "words.init":
+        return _same_source(directory, word)
+    return key == f"words.{run_players.KEY}" and _same_players(directory, word)
 
 
 def _same_source(directory: Path, word: Any) -> bool:
@@ -164,6 +172,16 @@ def _same_source(directory: Path, word: Any) -> bool:
         return False
     path = Path(str(parse([f"init={word}"])[0].value())).absolute()
     return same_source(first, config.read_run_config(first, PLACE).get("init"), str(path))
+
+
+def _same_players(directory: Path, word: Any) -> bool:
+    """Whether the policies that a word names are those that the first job of a search played against."""
+    first = directory / "0"
+    listed = None if word is None else parse([f"{run_players.KEY}={word}"])[0].value()
+    if not isinstance(listed, list) or not is_run(first):
+        return False
+    there = run_players.words_of(config.read_run_config(first, PLACE))
+    return same_players(first, there, run_players.absolute([str(player) for player in listed]))
 
 
 def is_search(base: DictConfig) -> bool:

@@ -332,7 +332,7 @@ def _build(planned: Sequence[Planned]) -> None:
     }
     for text in different.values():
         with job.explain_misfit(text.composed, text.data["init"]):
-            others = run_players.others_of(text.experiment)
+            others = run_players.others_of(text.experiment, text.data)
             new_work(replace(text.experiment, cluster=Local()), job.start(text.data), None, others).close()
 
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
+
+from evorl.util.stop import check_stop
 
 MAX_IDLE_PASSES = 64
 """Passes without progress after which a busy loop (some task polls) is paused."""
 CANCEL_TIMEOUT_S = 5.0
 STALL_S = 30.0
 """Seconds without events or timers after which ``stalled`` is called."""
+LOOK_S = 0.5
+"""Seconds between two looks whether the run is to stop."""
 
 
 class PausingLoop:
@@ -27,16 +32,28 @@ class PausingLoop:
     """
 
     def __init__(self, stalled: Callable[[bool], None]) -> None:
-        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause, stalled))
+        self._may_stop = False  # within `run`, and not while games are being left
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause, stalled, self._look))
         self._score: Callable[[], int] = int
         self._target = 1
         self._last = self._passes = 0
 
     def run(self, score: Callable[[], int], target: int = 1) -> None:
-        """Run until ``score() >= target`` and no other task can run (except tasks that poll)."""
+        """Run until ``score() >= target`` and no other task can run (except tasks that poll).
+
+        Raises `evorl.cluster.core.Stopped` where that is allowed; then the loop can only be closed.
+        """
         self._score, self._target = score, target
         self._last = self._passes = 0
-        self.loop.run_forever()
+        self._may_stop = True
+        try:
+            self.loop.run_forever()
+        finally:
+            self._may_stop = False
+
+    def _look(self) -> None:
+        if self._may_stop:
+            check_stop()
 
     def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
         """Cancel tasks and run until they have ended; return those that have not within the timeout."""
@@ -80,9 +97,11 @@ async def run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[bool], None]) -> None:
+    def __init__(
+        self, pause: Callable[[bool], bool], stalled: Callable[[bool], None], look: Callable[[], None]
+    ) -> None:
         super().__init__()
-        self._pause, self._stalled = pause, stalled
+        self._pause, self._stalled, self._look = pause, stalled, look
         self._silent = False  # and `stalled` was called
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -91,12 +110,21 @@ class _Selector(selectors.DefaultSelector):
         if self._pause(busy) or busy:
             self._silent = False
             return events
-        events = super().select(STALL_S if timeout is None else timeout)
+        events = self._wait(STALL_S if timeout is None else timeout)
         silent = timeout is None and not events
         if silent and not self._silent:
             self._stalled(self._wakeable())
         self._silent = silent
         return events
+
+    def _wait(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for events, and look every `LOOK_S` whether the run is to stop."""
+        ends = time.monotonic() + timeout
+        while True:
+            self._look()
+            left = ends - time.monotonic()
+            if (events := super().select(max(min(left, LOOK_S), 0))) or left <= LOOK_S:
+                return events
 
     def _wakeable(self) -> bool:
         """Return whether a file descriptor other than the loop's own, or another thread, could wake the loop."""

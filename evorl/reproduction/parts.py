@@ -124,7 +124,7 @@ def measured_of(runs: Path, parts: Sequence[Part]) -> dict[str, Any]:
 
 def _run(command: Sequence[str]) -> int:
     """Run a command to its end and return its exit code. On a signal it stops first, then this program."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "PYTHONPATH": _path()}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _path()}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment,
         process_group=0,  # signals come from here alone

@@ -1,11 +1,21 @@
-"""Durable file writes: after a power cut, a kill or a full disk no file is half written."""
+"""Files that the command line names: bounded reads, and durable writes, of which none is ever half done."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from evorl.util import run_directory
+
+
+def read(path: Path, most: int = run_directory.DOCUMENT) -> bytes:
+    """Return the content of a file, which may be a link to one.
+
+    Raises OSError, and `run_directory.Unsafe` for more than ``most`` bytes and for what is no regular file.
+    """
+    place = Path(os.path.realpath(path))
+    return bytes(run_directory.read(place.parent, place.name, most))
 
 
 def replace(path: Path, content: bytes) -> None:

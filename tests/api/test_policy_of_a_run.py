@@ -137,3 +137,12 @@ def test_actions_are_those_of_the_environment() -> None:
     world = Gymnasium(id="Pendulum-v1")
     action = policy(world, SAC()).act(np.zeros(3))
     assert world.make().action_space.contains(action)
+
+
+def test_an_episode_without_an_end_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    ours = policy(WORLDS["parts, masked"])
+    played = ours.play(Parts(), episodes=2, seed=1, max_steps=4)
+    assert [episode.length for episode in played] == [4, 4]
+    assert caplog.text.count("an episode had no end and was left after 4 steps (max_steps)") == 2
+    (whole,) = ours.play(Parts(), seed=1)
+    assert whole.length == 6 and len(caplog.records) == 2

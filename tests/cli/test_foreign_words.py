@@ -124,6 +124,7 @@ def test_the_same_words_below_rl(word: str, key: str) -> None:
         (("rl=dqn", "rl.buffer_size=8"), "rl.buffer_size: unknown key; did you mean rl.capacity?"),
         (("rl=a2c", "rl.clip_range=8"), "rl.clip_range: unknown key of rl=a2c; did you mean rl.clip of rl=impact, "),
         (("ec=sga", "ec.pop_size=8"), "ec.pop_size: unknown key; did you mean ec.population?"),
+        (("ec=pbt", "ec.n_agents=8"), "ec.n_agents: unknown key; did you mean ec.population?"),
         (("ec.pop_size=8",), "ec.pop_size: unknown key of ec=none; did you mean ec.population of ec=acem_rl, "),
         (("mdp=cartpole", "mdp.max_episode_steps=8"), "mdp.max_episode_steps: unknown key; did you mean mdp.time_"),
         (("mdp.env_id=Acrobot-v1",), "mdp.env_id: unknown key; in evorl this is mdp=gymnasium mdp.id=Acrobot-v1"),

@@ -14,6 +14,7 @@ from harness import QUICK, WORLDS, go
 
 from evorl.export import main
 from evorl.inference.file import read_description
+from evorl.rl import evaluation
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,14 @@ def test_the_file_says_what_it_is(runs: Path, tmp_path: Path, capsys: pytest.Cap
     for rows in (1, 5):
         action, logits = session.run(None, {"observation": np.zeros((rows, 4), np.float32)})
         assert action.shape == (rows, 1) and logits.shape == (rows, 2)
+
+
+def test_a_long_comparison_says_how_far_it_is(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "PROGRESS_PERIOD_S", 0.0)
+    assert main([f"run={runs / 'cartpole'}", f"out={tmp_path / 'policy.onnx'}"]) == 0
+    assert "evaluating: 0 of 4 episodes, the longest at 0 decisions, 0 s\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -186,6 +187,17 @@ def _without_policy(path: Path) -> str:
     return f"sb3:{path}"
 
 
+def _fifo(path: Path) -> str:
+    os.mkfifo(path)
+    return f"cleanrl:{path}"
+
+
+def _sparse(path: Path) -> str:
+    path.touch()
+    os.truncate(path, 1 << 40)
+    return f"sb3:{path}"
+
+
 def _garbage(path: Path) -> str:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("policy.pth", b"\x80\x04K\x01.")
@@ -196,6 +208,8 @@ def _garbage(path: Path) -> str:
     ("write", "line"),
     [
         (lambda path: f"sb3:{path}", "cannot be read: No such file"),
+        (_fifo, "cannot be read: it is no regular file"),
+        (_sparse, "cannot be read: it has 1,099,511,627,776 bytes, and at most 1,073,741,824 are read"),
         (_no_zip, "is no zip of Stable-Baselines3"),
         (_without_policy, "is no zip of Stable-Baselines3: it has no policy.pth"),
         (_garbage, "holds (something else than tensors|no state of a network)"),

@@ -13,9 +13,9 @@ from harness import QUICK, fingerprint, go
 from evorl.analysis.groups import group_runs
 from evorl.analysis.runs import read_run
 from evorl.cli.config import read_run_config
-from evorl.jobs.identity import OtherRun, check_same_config, located, same_source
+from evorl.jobs.identity import OtherRun, check_same_config, located, same_players, same_source
 from evorl.jobs.job import config_yaml
-from evorl.jobs.search import _same_source
+from evorl.jobs.search import _same_runs, _same_source
 from evorl.record import checkpoint
 from evorl.record.provenance import Source, source_of, write_provenance
 from evorl.util.files import replace
@@ -137,6 +137,30 @@ def test_runs_that_a_moved_run_names_are_found_beside_it(tmp_path: Path) -> None
     assert located(run, data) == {"init": str(base), "replay": str(first), "seed": 3}
     there = run_at(tmp_path / "still", "/old/still")
     assert located(run, {"init": str(there), "replay": None}) == {"init": str(there), "replay": None}
+
+
+def test_other_runs_in_a_pool_are_known_where_they_were_moved_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = {"runs": ["/old/base@best", "/old/bases/*"], "size": 3}
+    run = run_at(tmp_path / "s" / "0", "/old/s/0", opponents=past)
+    words = [f"{tmp_path / 'base'}@best", f"{tmp_path / 'bases'}/*"]
+    assert same_players(run, past["runs"], words) and same_players(run, past["runs"], past["runs"])
+    assert not same_players(run, past["runs"], words[:1]) and not same_players(run, past["runs"], "nothing")
+    assert not same_players(run, past["runs"], [words[0].replace("best", "all"), words[1]])
+    here = {"seed": 1, "opponents": {**past, "runs": words}}
+    check_same_config(run, here, "hydra.sweep.dir")
+    with pytest.raises(OtherRun, match=r"opponents\.runs"):
+        check_same_config(run, {**here, "opponents": {**past, "runs": words[::-1]}}, "hydra.sweep.dir")
+    data = {"init": None, "opponents": past}
+    assert located(run, data) == data, "nothing lies there"
+    run_at(tmp_path / "base", "/old/base")
+    run_at(tmp_path / "bases" / "1", "/old/bases/1")
+    assert located(run, data) == {"init": None, "opponents": {"runs": words, "size": 3}}
+    monkeypatch.chdir(tmp_path)
+    assert _same_runs(tmp_path / "s", "words.opponents.runs", "[base@best,bases/*]")
+    assert not _same_runs(tmp_path / "s", "words.opponents.runs", "[base,bases/*]")
+    assert not _same_runs(tmp_path / "s", "words.opponents.runs", None)
 
 
 def test_of_two_runs_the_one_with_the_checkpoint_counts(tmp_path: Path) -> None:

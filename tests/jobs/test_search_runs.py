@@ -18,6 +18,7 @@ from sweeping import Sweep, told, trained_once
 
 from evorl.cli import config
 from evorl.jobs.search_loop import TOLD
+from evorl.rl import evaluation
 
 SOUP = "RuntimeError: the soup was off"
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
@@ -35,12 +36,16 @@ def of(sweep: Path, job: str) -> dict[str, Any]:
 
 @pytest.mark.slow_cases(but=("random",))
 @pytest.mark.parametrize("name", ["random", "nsga2", "cma_es"])
-def test_cartpole_is_searched(tmp_path: Path, name: str) -> None:
+def test_cartpole_is_searched(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "PROGRESS_PERIOD_S", 0.0)
     words = ("--multirun", "mdp=cartpole", *QUICK, *SEARCH, f"hydra.sweeper.evolver={name}", "hydra.sweeper.jobs=6")
     more = ("hydra.sweeper.evolver.population=4", "rl.passes=range(1,4)", "rl.normalize_inputs=true,false")
     out = io.StringIO()
     with redirect_stdout(out):
         assert go(*words, *more, "budget.steps=256", f"hydra.sweep.dir={tmp_path}") == 0
+    assert "evaluating: 0 of " in capsys.readouterr().err, "the replays of the best jobs say how far they are"
     rows = told(tmp_path)
     assert [row["job"] for row in rows] == [str(n) for n in range(6)]
     for row in rows:

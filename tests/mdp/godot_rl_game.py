@@ -62,12 +62,13 @@ class Agent:
         self.place += 0.1 * move
         self.steps += 1
         self.reward = -abs(self.goal - self.place)
-        self.done = self.steps == 8
+        self.done = self.steps == 8 and fault != "endless"
         if self.done:
             self.reset()  # the observation is of the next episode
 
     def obs(self):
-        return {"obs": [self.place, self.goal], "camera_2d": bytes(range(24)).hex(), "kind": int(self.goal > 0)}
+        since = 1.7e9 + self.steps if fault == "stamped" else self.goal
+        return {"obs": [self.place, since], "camera_2d": bytes(range(24)).hex(), "kind": int(self.goal > 0)}
 
 
 handshake = get()
@@ -81,6 +82,10 @@ seen = {
     "obs": {"size": [2], "space": "box"}, "camera_2d": {"size": [4, 2, 3], "space": "box"},
     "kind": {"size": 2, "space": "discrete"},
 }  # fmt: skip
+if fault == "vast":
+    seen["obs"]["size"] = [60_000, 60_000]
+if fault in ("escape", "blind"):
+    seen = {"obs" if fault == "blind" else "\x1b[31mobs": seen["obs"]}
 names = ["a", "b", "b"] if fault == "policies" else ["shared_policy"] * AGENTS
 spaces = (seen, action) if fault == "old" else ([seen] * AGENTS, [action] * AGENTS)
 count = 0 if fault == "nobody" else AGENTS
@@ -98,10 +103,10 @@ while (message := get())["type"] != "close":
     steps += 1
     reply = {"type": "step", "obs": [agent.obs() for agent in agents], "reward": [agent.reward for agent in agents],
              "done": [agent.done for agent in agents], "info": [{}] * AGENTS}  # fmt: skip
-    if mark and steps == 20 and first():
+    if mark and steps == (2 if fault == "blind" else 20) and first():
         if fault == "exit":
             sys.exit("the game has crashed")
-        if fault == "freeze":
+        if fault in ("freeze", "blind"):
             time.sleep(3600)
         if fault == "nan":
             reply["reward"][0] = float("nan")
@@ -111,4 +116,8 @@ while (message := get())["type"] != "close":
             reply = [reply]
         if fault == "picture":
             reply["obs"][0]["camera_2d"] = "00ff"
+        if fault == "choice":
+            reply["obs"][0]["kind"] = -1
+        if fault == "half":
+            reply["obs"][0]["kind"] = 0.5
     put(reply)

@@ -60,7 +60,7 @@ def test_real_actions_and_an_older_plugin() -> None:
         assert arena.spec.action == MultiDiscrete((3, 2)) and arena.spec.action != Discrete(3)
 
 
-@pytest.mark.parametrize("fault", ["exit", "freeze", "nan", "short", "garbage", "picture"])
+@pytest.mark.parametrize("fault", ["exit", "freeze", "nan", "short", "garbage", "picture", "choice", "half"])
 def test_a_game_that_fails_is_replaced(fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with opened(fault, f"{tmp_path}/mark", deadline_s=1.0) as arena:
         records = Records(arena).play(40)
@@ -73,6 +73,32 @@ def test_a_game_that_fails_again_and_again_ends_the_run() -> None:
     world = Remote(protocol="godot_rl", command=f'{game[0]} -c "{game[2]}"')
     with closing(world), pytest.raises(Unplayable, match="ended with exit code 1; it said last: no licence"):
         world.arena(3, EPISODES)
+
+
+def test_episodes_without_an_end_are_cut_where_evaluations_ask_for_it() -> None:
+    """The game goes on meanwhile, and the next episode begins where it is."""
+    with opened("endless", slots=5) as arena:
+        arena.step_limit = 3
+        now = arena.recv()
+        for step in range(1, 7):
+            arena.send(now.slots, np.tile([2, 0], (5, 1)))
+            now = arena.recv()
+            assert not now.terminated.any() and now.truncated.all() == (step % 3 == 0) == now.truncated.any()
+            assert [result["length"] for _, result in now.results] == ([3.0] * 5 if step % 3 == 0 else [])
+            if step % 3 == 0:
+                assert (now.final[0] == now.inputs[0]).all() and np.allclose(now.final[0][:, 0], 0.1 * step)
+    assert arena.cut == tuple((slot, episode) for episode in (0, 1) for slot in range(5))
+
+
+def test_numbers_that_float32_cannot_tell_apart_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    with opened("stamped") as arena:
+        Records(arena).play(30)
+    assert "the game: the input 'obs' has numbers that float32, in which policies compute, cannot" in caplog.text
+
+
+def test_the_world_says_whether_evaluations_must_cut_its_episodes() -> None:
+    assert not Remote(protocol="godot_rl", command=GAME).limited
+    assert Remote(protocol="godot_rl", command=GAME, time_limit=8).limited
 
 
 def test_a_saved_arena_goes_on_with_new_episodes() -> None:
@@ -96,6 +122,8 @@ def test_a_saved_arena_goes_on_with_new_episodes() -> None:
         ("mixed", "the game's agents have no actions, or choices beside real numbers"),
         ("policies", r"the game's agents have several policies \(a, b, b\)"),
         ("nobody", "the game has 0 agents in training mode"),
+        ("vast", r"the game's agents observe 3,600,000,026 numbers; 16,777,216 may be"),
+        ("escape", r"the game gives the name '\\x1b\[31mobs', which has signs that cannot be printed"),
     ],
 )
 def test_a_game_that_cannot_be_used_is_one_line(fault: str, message: str) -> None:

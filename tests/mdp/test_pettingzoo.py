@@ -99,6 +99,12 @@ def test_unlike_agents_have_one_form() -> None:
     assert episode(free, choice=0)[1][2][1][1].tolist() == [True, True, True]
 
 
+@pytest.mark.parametrize("mask", [[1, 2], [1, -1], [1.0, 0.5], [1], [1, 1, 1]])
+def test_a_mask_that_is_none_is_refused(mask: list[float]) -> None:
+    with pytest.raises(Mismatch, match=r"the mask of ant is declared bool \[2\], and the world gave"):
+        COUNTS.form.legal(0, None, {"action_mask": np.array(mask)})
+
+
 def test_results_come_from_infos() -> None:
     battle, _ = episode(replace(COUNTS, results=("sum",)))
     assert [controller.result() for controller in battle.controllers] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from remote_games import EPISODES, FAULTY, TAG, Records, opened
 import evorl.mdp
 from evorl.mdp.core import WorldError
 from evorl.mdp.remote import Remote
+from evorl.mdp.remote.battles import AWAY_S, HearingClock
 from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import Unplayable
 from evorl.util.errors import BadRequest
@@ -280,3 +282,44 @@ def test_actions_must_be_for_slots_that_wait() -> None:
         arena.send(np.array([0]), np.zeros((1, 2), np.int64))
         with pytest.raises(ValueError, match="slot 0 does not wait"):
             arena.send(np.array([0]), np.zeros((1, 2), np.int64))
+
+
+def games() -> list[int]:
+    """The processes that this one has started to play."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"tag.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_silent_game_is_noticed_while_others_keep_evorl_busy(undisturbed: list[Any]) -> None:
+    """Each wait is short then, and they add up to the deadline."""
+    waits = 0
+
+    def stop(number: int) -> None:
+        nonlocal waits
+        waits = number
+        if number == 3:
+            os.kill(games()[0], signal.SIGSTOP)
+        assert number < 20_000
+
+    with opened(SLOTS, processes=2, deadline_s=0.5) as arena:
+        records = Records(arena).play(DECISIONS, stop)
+    assert waits > 3 and records.first(DECISIONS) == undisturbed
+
+
+def test_only_what_could_be_heard_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = 100.0
+    monkeypatch.setattr("evorl.mdp.remote.battles.time.monotonic", lambda: moment)
+    clock = HearingClock()
+    begun = clock()
+    moment += 60  # evorl computes
+    assert clock() - begun == pytest.approx(AWAY_S)
+    clock.allow(2.0)
+    moment += 2
+    assert clock() - begun == pytest.approx(AWAY_S + 2)
+    clock.allow(2.0)
+    moment += 60  # evorl is stopped while it waits
+    assert clock() - begun == pytest.approx(2 * AWAY_S + 4)
+    for _ in range(100):
+        moment += AWAY_S / 2
+        clock()
+    assert clock() - begun == pytest.approx(2 * AWAY_S + 4 + 50 * AWAY_S)

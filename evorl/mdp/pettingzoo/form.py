@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Dict
 
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, SideSpec, Spec, heads
-from evorl.mdp.forms import Mismatch
+from evorl.mdp.forms import Form as ArrayForm
 from evorl.mdp.gymnasium import spaces
 from evorl.util.errors import BadRequest
 
@@ -97,10 +97,7 @@ def _filled(value: Array, part: Input) -> Array:
 
 
 def _fit(mask: Any, agent: Agent) -> Array:
-    legal = np.asarray(mask)
-    if legal.shape != (agent.choices,) or legal.dtype.kind not in "biu":
-        raise Mismatch(f"the mask of {agent.name} must be {agent.choices} numbers 0 and 1, not {legal!r:.60}")
-    return legal.astype(np.bool_)
+    return ArrayForm(f"the mask of {agent.name}", (agent.choices,), np.bool_).fit(mask).astype(np.bool_)
 
 
 def form_of(id: str, env: Any) -> Form:

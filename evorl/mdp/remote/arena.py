@@ -8,7 +8,6 @@ actions again, up to where the battle was, and nobody notices. If it does not, t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +23,7 @@ from evorl.mdp.remote.server import GameServer
 from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
+from evorl.util.stop import check_stop
 from evorl.util.types import StateDict
 
 
@@ -124,9 +124,9 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Let games play until ``ready()``, and take what else has arrived by then. Raises `WorldError`."""
-        began = time.monotonic()
         while not self._take(ready):
-            self._battles.poll(began)
+            check_stop()
+            self._battles.poll()
         before = -1
         while len(self._fresh) > before and not every(self._waits):
             before = len(self._fresh)

@@ -27,6 +27,25 @@ MAX_LOSSES = 20
 """Losses of a battle, without coming further, that end the run even if it may not have caused them."""
 LOOK_S = 1.0
 """Seconds between two looks at battles that are silent or pause."""
+AWAY_S = 0.1
+"""Seconds between two polls that count as silence. While evorl computes for longer, nothing can be heard."""
+
+
+class HearingClock:
+    """Seconds in which games could be heard: those of polls, and `AWAY_S` at most between two calls."""
+
+    def __init__(self) -> None:
+        self._last, self._away, self._allowed = time.monotonic(), 0.0, AWAY_S
+
+    def __call__(self) -> float:
+        moment = time.monotonic()
+        self._away += max(moment - self._last - self._allowed, 0.0)
+        self._last, self._allowed = moment, AWAY_S
+        return moment - self._away
+
+    def allow(self, seconds: float) -> None:
+        """What follows is a wait of so many seconds, which count."""
+        self._allowed = seconds + AWAY_S
 
 
 @dataclass
@@ -65,6 +84,8 @@ class Battles:
         self.games = [Match(index) for index in range(slots // sides)]
         self.sent = np.zeros(slots, np.int64)  # actions of the present attempt at the episode
         self.asked = np.zeros(slots, np.bool_)  # by the game, in the present attempt
+        self._clock = HearingClock()
+        self._look = 0.0  # when silent battles are looked for again
         self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
         self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
         self._battle, self._side = np.zeros((2, slots), np.int64)
@@ -104,7 +125,7 @@ class Battles:
         self._room[part], self._side[part] = self._rooms.index(connection), players
         self.sent[part], self.asked[part], self.over[part] = 0, False, False
         self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
-        self._since[match.index] = time.monotonic()
+        self._since[match.index] = self._clock()
         self._battle[part] = connection.begin(place, seed31(seed), players, slots)
         self._last[match.index] = connection.said
 
@@ -132,7 +153,7 @@ class Battles:
         """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
         self.sent[slots] += 1
         self.asked[slots] = False
-        self._since[slots // self._sides] = time.monotonic()
+        self._since[slots // self._sides] = self._clock()
         if self._only >= 0:
             self._act(self._only, slots, actions)
             return
@@ -151,7 +172,7 @@ class Battles:
 
     def hear(self, slots: Array, over: Array) -> None:
         """Note that slots have asked, or that their episodes are ``over``."""
-        self._since[slots // self._sides] = time.monotonic()
+        self._since[slots // self._sides] = self._clock()
         self.asked[slots] = ~over
         self.over[slots] = over
 
@@ -172,42 +193,41 @@ class Battles:
         """Whether every game has a battle, or one that waits for its first row."""
         return all(match.place is not None and match.due is None for match in self.games)
 
-    def poll(self, began: float) -> None:
-        """Wait until something arrives, at most until the next look at battles that are silent or pause.
-
-        ``began``: when evorl began to wait. Silence counts only while it does.
-        """
-        moment = time.monotonic()
-        soonest = began + self._deadline_s
-        if self._pausing or moment >= soonest:
-            soonest = self._look_after(moment, began)
-        self._server.poll(max(min(soonest - moment, LOOK_S), 0.0))
+    def poll(self) -> None:
+        """Wait until something arrives, at most until the next look at battles that are silent or pause."""
+        moment = self._clock()
+        if self._pausing or moment >= self._look:
+            self._look = self._look_after(moment)
+        wait = max(self._look - moment, 0.0)
+        self._clock.allow(wait)
+        self._server.poll(wait)
 
     def poll_now(self) -> None:
         """Take what has arrived, without waiting."""
         self._server.poll(0)
 
-    def _look_after(self, moment: float, began: float) -> float:
+    def _look_after(self, moment: float) -> float:
         """Begin battles whose pause is over, end those that are silent; return the time of the next look."""
-        soonest, self._pausing = moment + LOOK_S, False
+        soonest, self._pausing = moment + min(self._deadline_s, LOOK_S), False
         for match in self.games:
-            if match.due is not None and match.due <= moment:
+            if match.due is not None and match.due <= time.monotonic():
                 self.begin(match)
             elif match.due is not None:
-                soonest, self._pausing = min(soonest, match.due), True
+                soonest, self._pausing = min(soonest, moment + match.due - time.monotonic()), True
             elif match.place is not None and not match.place[0].waits(match.place[1]):
-                late = max(float(self._since[match.index]), began) + self._deadline_s
+                late = float(self._since[match.index]) + self._deadline_s
                 if late <= moment:
-                    self._silence(match, moment)
-                soonest = min(soonest, late)
+                    self._silence(match)
+                else:
+                    soonest = min(soonest, late)
         return soonest
 
-    def _silence(self, match: Match, moment: float) -> None:
+    def _silence(self, match: Match) -> None:
         """Lose a battle that owes a row for too long; its whole connection if that is silent."""
         assert match.place is not None
         connection, _ = match.place
         why = f"said nothing for {self._deadline_s:g} s"
-        if connection.spoke + self._deadline_s <= moment:
+        if connection.spoke + self._deadline_s <= time.monotonic():
             self._server.cut(connection, why)
         else:
             self.reject(match, f"{why} of this battle")

@@ -105,6 +105,11 @@ class Remote(World):
     def longest_episode(self) -> int | None:
         return self.time_limit
 
+    @property
+    def limited(self) -> bool:
+        """False for games of one side that evaluations must truncate."""
+        return self.longest_episode is not None or self.evaluation_world().sides > 1
+
     def players(self, seed: int) -> tuple[int, ...]:
         names = self.side_names
         if self.opponent == "self":

@@ -1,7 +1,8 @@
 """The agents of games with Godot RL Agents as slots that step together.
 
 A game has no seeds for single episodes and begins them by itself, so an episode cannot be repeated. Its one flag for
-ends counts as a termination. A saved arena goes on with new episodes: the first decision after it counts as failed.
+ends counts as a termination. A saved arena goes on with new episodes: the first decision after it counts as failed. An
+episode that is cut by a limit of steps (`StepLimit`) goes on in the game, where the next one begins.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from contextlib import suppress
 import numpy as np
 
 from evorl.mdp import decision_arrays
-from evorl.mdp.core import Array, Decisions, StepsTogether
+from evorl.mdp.core import Array, Decisions, StepLimit, StepsTogether
 from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.forms import Resolution
 from evorl.mdp.remote.godot_rl.game import Game
 from evorl.mdp.remote.messages import Cut, Nonsense
 from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable
@@ -59,7 +61,7 @@ class Games:
             self._idle.pop().close()
 
 
-class GodotRLArena(StepsTogether):
+class GodotRLArena(StepLimit, StepsTogether):
     """Slot s is agent s mod n of game s div n. Agents of the last game that are no slot do nothing.
 
     Results of an episode are its return, as ``fitness``, and its length.
@@ -78,8 +80,10 @@ class GodotRLArena(StepsTogether):
         self._failures = [0] * len(self._playing)
         self._rows = decision_arrays.empty_decisions(self.spec, slots)
         self._rows.slots = np.arange(slots)
-        self._returns, self._lengths = np.zeros(slots), np.zeros(slots, np.int64)
+        self._returns, (self._lengths, self._episode) = np.zeros(slots), np.zeros((2, slots), np.int64)
         self._sent = self._restored = False
+        names = [entry.name if entry.dtype == "float32" else "" for entry in self.spec.inputs]
+        self._watched = [Resolution(f"the input {name!r}") if name else None for name in names]
         for number in range(len(self._playing)):
             self._begin(number)
 
@@ -97,7 +101,8 @@ class GodotRLArena(StepsTogether):
             raise ValueError(f"the games step all {self.slots} slots together, got actions for {len(slots)}")
         rows = self._rows
         rows.reward[:] = 0
-        rows.terminated[:], rows.results, rows.failed, rows.cost = False, [], [], self.slots
+        rows.terminated[:] = rows.truncated[:] = False
+        rows.results, rows.failed, rows.cost = [], [], self.slots
         self._sent = True
         if self._restored:  # these states are of episodes that have gone
             return
@@ -132,10 +137,21 @@ class GodotRLArena(StepsTogether):
         rows.reward[part, 0], rows.terminated[part] = reward[:many], done[:many]
         self._returns[part] += reward[:many]
         self._lengths[part] += 1
-        for slot in (part.start + np.flatnonzero(done[:many])).tolist():
+        if self.step_limit is not None:
+            self._cut(part, self.step_limit)
+        for slot in (part.start + np.flatnonzero((rows.terminated | rows.truncated)[part])).tolist():
             total = float(self._returns[slot])
             rows.results.append((slot, {"fitness": total, "return": total, "length": float(self._lengths[slot])}))
             self._returns[slot], self._lengths[slot] = 0, 0
+            self._episode[slot] += 1
+
+    def _cut(self, part: slice, limit: int) -> None:
+        rows = self._rows
+        rows.truncated[part] = (self._lengths[part] >= limit) & ~rows.terminated[part]
+        for slot in (part.start + np.flatnonzero(rows.truncated[part])).tolist():
+            self.cut += ((slot, int(self._episode[slot])),)
+            for final, shown in zip(rows.final, rows.inputs, strict=True):
+                final[slot] = shown[slot]
 
     def _forget(self, part: slice) -> None:
         """The last decisions of these slots have failed, and their episodes begin anew."""
@@ -168,8 +184,10 @@ class GodotRLArena(StepsTogether):
         self._playing[number] = self._games.replace(game)
 
     def _write(self, part: slice, inputs: tuple[Array, ...]) -> None:
-        for shown, x in zip(self._rows.inputs, inputs, strict=True):
+        for shown, x, watched in zip(self._rows.inputs, inputs, self._watched, strict=True):
             shown[part] = x[: part.stop - part.start]
+            if watched is not None and part.start == 0:
+                watched.see(x[0], "the game")
 
     def render(self, slot: int = 0) -> Array | None:
         """Games of other programs draw for themselves."""
@@ -185,7 +203,8 @@ class GodotRLArena(StepsTogether):
             raise ValueError(f"the state is of {slots} slots, the arena has {self.slots}")
         decision_arrays.restore_states(rows, np.arange(self.slots), state["seen"])
         rows.reward[:] = 0
-        rows.terminated[:], rows.results, rows.failed, rows.cost = False, [], [], 0
+        rows.terminated[:] = rows.truncated[:] = False
+        rows.results, rows.failed, rows.cost = [], [], 0
         self._sent, self._restored = False, True
 
     def close(self) -> None:

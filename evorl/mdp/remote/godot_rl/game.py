@@ -21,11 +21,13 @@ from msgspec import Meta, Struct
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.link import Link
-from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, Cut, Nonsense
+from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, MAX_SIZE, Cut, Nonsense
 from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.remote.server import Settings, Unplayable
 from evorl.util.errors import BadRequest
 from evorl.util.seed import key, seed31
+from evorl.util.stop import check_stop
+from evorl.util.text import printable
 
 LOG = logging.getLogger("evorl")
 MAJOR, MINOR = "0", "7"
@@ -43,8 +45,8 @@ class _Action(Struct):
     size: Size
 
 
-_Observations: TypeAlias = dict[str, _Observation]
-_Actions: TypeAlias = dict[str, _Action]
+_Observations: TypeAlias = Annotated[dict[str, _Observation], Meta(max_length=64)]
+_Actions: TypeAlias = Annotated[dict[str, _Action], Meta(max_length=256)]
 
 
 class _EnvInfo(Struct, tag_field="type", tag="env_info"):
@@ -143,6 +145,7 @@ class Game:
                 raise Unplayable(f"{self.name} {why}")
             if self._process is not None:
                 self._process.drain()
+            check_stop()
         raise Unplayable(f"no game has connected to {address} in {start_s:g} s")
 
     # -------------------------------------------------------------- what is said
@@ -175,6 +178,7 @@ class Game:
         """The game's next message. Raises `Cut`, `Nonsense`."""
         ends = time.monotonic() + deadline_s
         while not (frames := self._link.receive()):
+            check_stop()
             self._link.flush()
             left = ends - time.monotonic()
             if left <= 0:
@@ -217,9 +221,13 @@ def _form(info: _EnvInfo) -> Form:
         raise BadRequest(f"the game's agents have several policies ({', '.join(info.agent_policy_names)})", "command")
     if any(made != actions[0] for made in actions):
         raise BadRequest("the game's agents have actions of different forms", "command")
+    if odd := [name for name in (*observations[0], *actions[0]) if printable(name) != name]:
+        raise BadRequest(f"the game gives the name {odd[0]!r}, which has signs that cannot be printed", "command")
     inputs = tuple(Input(name, _shape(name, space), _dtype(name, space)) for name, space in observations[0].items())
     if not inputs:
         raise BadRequest("the game's agents observe nothing", "command")
+    if (size := sum(math.prod(entry.shape) for entry in inputs)) > MAX_SIZE:
+        raise BadRequest(f"the game's agents observe {size:,} numbers; {MAX_SIZE:,} may be", "command")
     return Form(Spec(inputs, _action(actions[0])), agents, observations[0], actions[0])
 
 
@@ -271,11 +279,19 @@ def _input(name: str, value: Any, space: _Observation) -> Array:
             return np.frombuffer(bytes.fromhex(value), np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
         if space.space == "discrete":
             chosen: Array = np.zeros(shape[0], np.float32)
-            chosen[range(shape[0])[int(value)]] = 1
+            chosen[_choice(value, shape[0])] = 1
             return chosen
-        numbers = np.asarray(value, np.float32).reshape(shape)
+        numbers = np.asarray(value, np.float64).reshape(shape)
     except (TypeError, ValueError, IndexError) as error:
         raise Nonsense(f"sent an observation {name!r} that is not as its space says: {error}") from None
-    if not np.isfinite(numbers).all():
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
         raise Nonsense(f"sent an observation {name!r} that is not finite")
     return numbers
+
+
+def _choice(value: Any, count: int) -> int:
+    """One of so many choices. Raises ValueError for another number, TypeError for no number."""
+    choice = int(value)
+    if choice != value or not 0 <= choice < count:
+        raise ValueError(f"{value!r} is none of 0 to {count - 1}")
+    return choice
