@@ -92,13 +92,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _command(words: Sequence[str]) -> None:
-    if command.asked(words):
+    if command.asks_for_matrix(words):
         command.command(words)
     else:
-        evaluate(_asked(words))
+        evaluate(_request(words))
 
 
-def _asked(words: Sequence[str]) -> Request:
+def _request(words: Sequence[str]) -> Request:
     if not words:
         raise BadRequest(f"no run directory given; {USAGE}")
     return config.parse_request(Request, words)
@@ -225,10 +225,10 @@ def _evaluate_point(individual: Individual, how: EvaluationPlan, run_dir: Path, 
         print(json.dumps({**about, **objectives, "genes": genes}))
 
 
-def _device(experiment: Experiment, asked: str | None) -> torch.device:
+def _device(experiment: Experiment, name: str | None) -> torch.device:
     from evorl.training.train import device
 
-    return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
+    return device(name or ("cpu" if experiment.device == "cpu" else "auto"))
 
 
 def _print_films(films: Sequence[tuple[Path, str]]) -> None:
@@ -247,13 +247,13 @@ def _print(report: dict[str, Any], path: Path) -> None:
             say(f"  {printable(name):28} {format_number(number):>10}")
 
 
-def _filmed(asked: bool | Which | tuple[Which, ...], episodes: Sequence[Episode]) -> dict[str, int]:
+def _filmed(choice: bool | Which | tuple[Which, ...], episodes: Sequence[Episode]) -> dict[str, int]:
     """The numbers of the episodes to film, by what the names of their films end with."""
     from evorl.rl.films import chosen
 
-    if isinstance(asked, bool):
-        return {"": 0} if asked else {}
-    which = (asked,) if isinstance(asked, str) else asked
+    if isinstance(choice, bool):
+        return {"": 0} if choice else {}
+    which = (choice,) if isinstance(choice, str) else choice
     return {f"-{name}": number for name, number in chosen(which, episodes).items()}
 
 

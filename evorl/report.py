@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evorl import __version__
-from evorl.analysis.found import Choices, Found, check_choices
 from evorl.analysis.runs import RunRecord, find_runs, read_runs
+from evorl.analysis.sources import Choices, Sources, check_choices
 from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
@@ -85,7 +85,7 @@ def report(words: Sequence[str]) -> None:
     """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
         config.parse_request(Request, ["--help"])  # prints the keys and leaves
-    named, asked, request = parse(words)
+    named, upload, request = parse(words)
     if request.live:
         _check_live(words)
         serve(named, _choices(request))
@@ -98,11 +98,11 @@ def report(words: Sequence[str]) -> None:
         say(out / "index.html")
     else:
         _write(out, {})
-    if asked is not None:
-        wandb_upload.send(asked, runs, content, out)
+    if upload is not None:
+        wandb_upload.send(upload, runs, content, out)
 
 
-def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, Request]:
+def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Upload | None, Request]:
     """The words that name directories, what is asked of W&B, and the keys. Raises `BadRequest`."""
     known = {field.name for field in fields(Request)}
     named = [word for word in words if word.partition("=")[0] not in known]
@@ -112,8 +112,8 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
         raise BadRequest("needs a directory", key="out")
     if request.by == "":
         raise BadRequest("needs a key, such as rl.lr", key="by")
-    named, asked = wandb_upload.asked([*map(_result, named)], request.wandb, request.project)
-    if not named and not (asked and asked.results):
+    named, upload = wandb_upload.upload_of([*map(_result, named)], request.wandb, request.project)
+    if not named and not (upload and upload.results):
         raise BadRequest(f"no run directory given; {USAGE}")
     for word in named:
         try:
@@ -121,7 +121,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
         except NoneBegun:
             if not request.live:
                 raise
-    return named, asked, request
+    return named, upload, request
 
 
 def write_report(named: Sequence[str], choices: Choices, out: Path) -> tuple[Sequence[RunRecord], Mapping[str, bytes]]:
@@ -132,17 +132,17 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> tuple[Seq
     """
     from evorl.analysis.terminal_tables import print_tables
 
-    found = read(named)
-    for note in found.notes:
+    sources = read(named)
+    for note in sources.notes:
         say(f"evorl: {printable(note)}", sys.stderr)
-    check_choices(choices, found.runs)
-    print_tables(found.runs, found.pending, choices.by)
+    check_choices(choices, sources.runs)
+    print_tables(sources.runs, sources.pending, choices.by)
     sys.stdout.flush()
     from evorl.analysis.report import compose  # imports Matplotlib and draws for seconds, while the user reads
 
-    content = compose(found, choices)
+    content = compose(sources, choices)
     _write(out, content)
-    return found.runs, content
+    return sources.runs, content
 
 
 def _write(out: Path, content: Mapping[str, bytes]) -> None:
@@ -165,11 +165,11 @@ def serve(named: Sequence[str], choices: Choices) -> None:
         return state_of([*_run_directories(places), *places])
 
     def compose() -> bytes:
-        found = read(named)
-        check_choices(choices, found.runs)
+        sources = read(named)
+        check_choices(choices, sources.runs)
         from evorl.analysis.report import compose_page  # imports Matplotlib
 
-        return compose_page(found, choices)
+        return compose_page(sources, choices)
 
     seen: object = None
     try:
@@ -187,11 +187,11 @@ def serve(named: Sequence[str], choices: Choices) -> None:
         follow(server, compose, state, seen)
 
 
-def read(named: Sequence[str]) -> Found:
+def read(named: Sequence[str]) -> Sources:
     """Read what the words name as it is now: a run that is named twice counts once. Raises `BadRequest`."""
     places = [place for word in named for place in _matching_directories(word)]
     runs, notes = read_runs(_run_directories(places))
-    return Found(runs=runs, notes=notes, pending=pending_jobs(places), searches=searches(places))
+    return Sources(runs=runs, notes=notes, pending=pending_jobs(places), searches=searches(places))
 
 
 def _check_live(words: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ from types import FrameType
 from evorl.cli import config
 from evorl.cli.overrides import TUNED
 from evorl.reproduction import affected, check, overview, pages, papers
-from evorl.reproduction.loop import Asked, check_words, reproduce
+from evorl.reproduction.loop import Request, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
 from evorl.util.errors import BadRequest, nearest
@@ -80,24 +80,24 @@ def command(words: Sequence[str]) -> None:
 
 def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
     table = papers.table(name)
-    asked = parsed(name, table, words, "--draw" in flags)
-    if asked is None:
+    request = parsed(name, table, words, "--draw" in flags)
+    if request is None:
         for flag in sorted(flags):
             raise BadRequest(f"{flag} needs one: {', '.join(table.profiles)}", "profile")
         print(overview.description(name, table))
     elif "--print" in flags:
-        size = table.profiles[asked.profile]
-        check_words(size.parts, asked.also)
+        size = table.profiles[request.profile]
+        check_words(size.parts, request.also)
         for part in size.parts:
             if isinstance(part, Sweep):
-                print(shlex.join(part.command(asked.runs, asked.also)))
+                print(shlex.join(part.command(request.runs, request.also)))
             else:
                 print(f"# {part.name}: measured by benchmarks/{name}.py")
     else:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
         try:
-            reproduce(table, asked)
+            reproduce(table, request)
         except SystemExit as ended:
             if isinstance(ended.code, int) and ended.code > 128:  # the sweep, which names its own words, has ended
                 print("evorl: stopped; the same command goes on", file=sys.stderr)
@@ -130,7 +130,7 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
         raise SystemExit(1)
 
 
-def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked | None:
+def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Request | None:
     """What the words ask for; None if they name no profile. Raises `BadRequest`."""
     from evorl.training.experiment import Experiment  # here: with it comes torch
 
@@ -154,7 +154,7 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
             f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"
         )
     runs = Path(options.get("runs", ROOT / "runs" / paper / profile)).absolute()
-    return Asked(name, profile, also, runs, Path(options.get("out", papers.results(name))).absolute(), draw)
+    return Request(name, profile, also, runs, Path(options.get("out", papers.results(name))).absolute(), draw)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -153,7 +153,7 @@ def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -
     from evorl.mdp.problem import Problem
 
     film = [] if isinstance(experiment.mdp, Problem) else ["video=true"]  # a problem has no policy
-    trust = [config.said(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
+    trust = [config.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
     say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
     say(f"      {command.line('report', str(directory))}")
 
@@ -168,27 +168,27 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
     opened = partial(_opened, args)
     with config.config_of(directory, "resume"):
         past = config.read_run_config(directory, "resume")
-        now, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
+        data, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
         say(f"evorl {__version__}: resume {directory}")
-        experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
-        if now["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
-            if _genes(now) != _genes(past):
+        experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
+        if data["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
+            if _genes(data) != _genes(past):
                 raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
             _finished(directory, result, experiment)
             return directory
-        _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
+        _refuse_less(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
-        if _genes(now) != _genes(past):
+        if _genes(data) != _genes(past):
             number = len(_older_configs(directory)) + 1
             run_directory.replace(directory, f".hydra/config.{number}.yaml", job.config_yaml(past))
-        if now != past:
-            run_directory.replace(directory, job.CONFIG, job.config_yaml(now))
+        if data != past:
+            run_directory.replace(directory, job.CONFIG, job.config_yaml(data))
         if choices != job.choices(directory):
             job.write_choices(directory, choices)
 
-    job.resume_run(directory, located(directory, now), experiment, amend, json.loads(_genes(past)))
+    job.resume_run(directory, located(directory, data), experiment, amend, json.loads(_genes(past)))
     _print_next(directory, experiment, args.overrides)
     return directory
 
@@ -246,14 +246,14 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
                 f"the genes of {directory} were changed on the way; a replay has one set of them", "replay"
             )
         past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
-        now, choices = amended_config(past, directory, others, opened, "replay repeats")
-        experiment = config.experiment(now, trust)
+        data, choices = amended_config(past, directory, others, opened, "replay repeats")
+        experiment = config.experiment(data, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
-    composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
+    composed = config.compose(hydra, [*files, f"seed={data['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     say(f"evorl {__version__}: replay {directory}")
-    now = located(directory, now) | {"replay": str(directory.absolute())}
-    return begin(composed, others, now, experiment, places)
+    data = located(directory, data) | {"replay": str(directory.absolute())}
+    return begin(composed, others, data, experiment, places)
 
 
 def _end(directory: Path) -> int:
@@ -299,9 +299,9 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
 
 def _as_key(option: str, words: Sequence[str]) -> str:
     """How to write a dashed option that is a key: ``; keys have no dashes: seed=3``. Empty if it is no key."""
-    key, given, value = option.lstrip("-").partition("=")
+    key, sign, value = option.lstrip("-").partition("=")
     after = [*words[list(words).index(option) + 1 :], ""][0]
-    value = value if given else after if after and after[0] != "-" and "=" not in after else "VALUE"
+    value = value if sign else after if after and after[0] != "-" and "=" not in after else "VALUE"
     if foreign := translate(key, value, [path.stem for path in (config.CONF / "mdp").glob("*.yaml")]):
         return f"; in evorl this is {foreign}"
     if key.partition(".")[0] not in (*GROUPS, *config.COMMAND_KEYS, *AMENDABLE, "seed", "device", "eval", "checkpoint"):

@@ -58,9 +58,10 @@ def _return(policy: KeptPolicy) -> str:
 
 
 def _describe(policy: KeptPolicy) -> None:
-    told = policy.evaluation
-    say(f"{policy.name}: {policy.learner} on {policy.world}, {format_number(told['step'])} steps, seed {told['seed']}")
-    say(f"return     {_return(policy)} over {told['episodes']} episodes")
+    evaluation = policy.evaluation
+    steps, seed = format_number(evaluation["step"]), evaluation["seed"]
+    say(f"{policy.name}: {policy.learner} on {policy.world}, {steps} steps, seed {seed}")
+    say(f"return     {_return(policy)} over {evaluation['episodes']} episodes")
     say(f"checksum   {policy.digest}")
     say(f"directory  {policy.directory}")
     say(f"film       {command.evaluate(f'run={policy.directory}', 'video=true')}")

@@ -235,15 +235,15 @@ def environment(checkout: Path) -> dict[str, str]:
 
 def carry_out(commands: tuple[str, ...], checkout: Path, folder: Path) -> None:
     """Run the commands in the folder, which has the same name for all meanwhile; paths are saved in configs."""
-    here = folder.with_name("here")
+    place = folder.with_name("here")
     if folder.exists():
-        folder.rename(here)
-    here.mkdir(parents=True, exist_ok=True)
+        folder.rename(place)
+    place.mkdir(parents=True, exist_ok=True)
     try:
         for command in commands:
-            carry_out_one(command, checkout, here)
+            carry_out_one(command, checkout, place)
     finally:
-        here.rename(folder)
+        place.rename(folder)
 
 
 def carry_out_one(command: str, checkout: Path, folder: Path) -> None:
@@ -268,9 +268,11 @@ def carry_out_one(command: str, checkout: Path, folder: Path) -> None:
 def checked(checkout: Path) -> Path:
     """The checkout, which `import evorl` finds in the environment of its commands."""
     words = [sys.executable, "-c", "import evorl; print(evorl.__file__)"]
-    found = subprocess.run(words, cwd="/", env=environment(checkout), capture_output=True, text=True, check=True).stdout
-    if not Path(found.strip()).is_relative_to(checkout):
-        raise SystemExit(f"{checkout}: import evorl finds {found}")
+    output = subprocess.run(
+        words, cwd="/", env=environment(checkout), capture_output=True, text=True, check=True
+    ).stdout
+    if not Path(output.strip()).is_relative_to(checkout):
+        raise SystemExit(f"{checkout}: import evorl finds {output}")
     return checkout
 
 
@@ -298,11 +300,11 @@ def tensors(data: bytes) -> dict[str, Any]:
     """What a .safetensors file holds: each tensor's description and checksum, and that of the whole file."""
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
-    found: dict[str, Any] = {"__metadata__": header.pop("__metadata__", None)}
-    for name, one in header.items():
-        first, last = one.pop("data_offsets")
-        found[name] = {**one, "sha256": hashlib.sha256(data[start + first : start + last]).hexdigest()}
-    return {**found, "file": hashlib.sha256(data).hexdigest()}
+    by_name: dict[str, Any] = {"__metadata__": header.pop("__metadata__", None)}
+    for name, entry in header.items():
+        first, last = entry.pop("data_offsets")
+        by_name[name] = {**entry, "sha256": hashlib.sha256(data[start + first : start + last]).hexdigest()}
+    return {**by_name, "file": hashlib.sha256(data).hexdigest()}
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -328,42 +330,42 @@ def renamed_row(row: dict[str, str], renamed: Mapping[str, str]) -> dict[str, st
     return {key: x for key, x in row.items() if not (renamed and timed(key, CHECKSUMS))}
 
 
-def difference(path: str, one: Path, two: Path, renamed: Mapping[str, str]) -> str | None:
+def difference(path: str, first: Path, second: Path, renamed: Mapping[str, str]) -> str | None:
     """The first difference between two files: row, key and both values."""
     names = set().union(*(keys for pattern, keys in TIMES.items() if fnmatch(Path(path).name, pattern)))
-    for number, pair in enumerate(zip_longest(rows(one), rows(two), fillvalue="(no row)"), 1):
+    for number, pair in enumerate(zip_longest(rows(first), rows(second), fillvalue="(no row)"), 1):
         if pair[0] == pair[1] and repr(pair[0]) == repr(pair[1]):
             continue
         before, after = (renamed_row({k: x for k, x in flat(row) if not timed(k, READINGS)}, renamed) for row in pair)
         for key in [*before, *(key for key in after if key not in before)]:
-            was, now = before.get(key, "(missing)"), after.get(key, "(missing)")
-            if was != now and (not timed(key, names) or "(missing)" in (was, now)):
-                return f"{path}, row {number}, {key}: {was:.40} -> {now:.40}"
+            old, new = before.get(key, "(missing)"), after.get(key, "(missing)")
+            if old != new and (not timed(key, names) or "(missing)" in (old, new)):
+                return f"{path}, row {number}, {key}: {old:.40} -> {new:.40}"
     return None
 
 
-def compared(one: Path, two: Path, renamed: Mapping[str, str]) -> str | None:
+def compared(first: Path, second: Path, renamed: Mapping[str, str]) -> str | None:
     """The first difference between what two folders hold: in configs, then in rows of numbers, then in the rest."""
 
     def files(folder: Path) -> set[str]:
-        found = (path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
-        return {str(path.relative_to(folder)) for path in found if not any(fnmatch(path.name, p) for p in SKIPPED)}
+        paths = (path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+        return {str(path.relative_to(folder)) for path in paths if not any(fnmatch(path.name, p) for p in SKIPPED)}
 
     def order(name: str) -> tuple[bool, bool, str]:
         return not name.endswith(".yaml"), not name.endswith(".jsonl"), name
 
-    names = files(one)
+    names = files(first)
     if not names:
         return "nothing to compare"
-    if names != files(two):
-        return f"files: {', '.join(sorted(names ^ files(two))[:4])}"
-    found = (difference(name, one / name, two / name, renamed) for name in sorted(names, key=order))
-    return next(filter(None, found), None)
+    if names != files(second):
+        return f"files: {', '.join(sorted(names ^ files(second))[:4])}"
+    differences = (difference(name, first / name, second / name, renamed) for name in sorted(names, key=order))
+    return next(filter(None, differences), None)
 
 
-def shown(found: str, commands: tuple[str, ...]) -> str:
+def shown(difference: str, commands: tuple[str, ...]) -> str:
     """A difference and the commands that lead to it."""
-    return "\n    ".join((found, *(f"python -m evorl.{command}" for command in commands)))
+    return "\n    ".join((difference, *(f"python -m evorl.{command}" for command in commands)))
 
 
 def outcome(case: Case, before: Path, after: Path, place: Path, renamed: Mapping[str, str]) -> str | None:
@@ -373,14 +375,14 @@ def outcome(case: Case, before: Path, after: Path, place: Path, renamed: Mapping
         carry_out(case.first, before, old)
         if case.repeats:
             carry_out(case.first, after, new)
-            if found := compared(old, new, renamed):
-                return shown(found, case.first)
+            if text := compared(old, new, renamed):
+                return shown(text, case.first)
         if case.later:
             shutil.copytree(old, crossed, symlinks=True)
             carry_out(case.later, before, old)
             carry_out(case.later, after, crossed)
-            if found := compared(old, crossed, renamed):
-                return shown(f"{found} (AFTER on a copy of BEFORE's directory)", case.first + case.later)
+            if text := compared(old, crossed, renamed):
+                return shown(f"{text} (AFTER on a copy of BEFORE's directory)", case.first + case.later)
     except Failed as failure:
         return str(failure)
     except (OSError, ValueError, IndexError) as failure:  # a file or an output that is not as it should be
@@ -396,26 +398,28 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only cases with this word in their names or commands")
     parser.add_argument("--jobs", type=int, default=1, help="cases at once")
     parser.add_argument("--renamed", nargs="*", default=[], metavar="OLD=NEW", help="keys of checkpoints; OLD= is gone")
-    given = parser.parse_args()
-    renamed = dict(words.split("=") for words in given.renamed)
-    before, after = (checked(path.resolve()) for path in (given.before, given.after))
-    out = (given.out or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
+    arguments = parser.parse_args()
+    renamed = dict(words.split("=") for words in arguments.renamed)
+    before, after = (checked(path.resolve()) for path in (arguments.before, arguments.after))
+    out = (arguments.out or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise SystemExit(f"{out} is not empty")
-    chosen = {name: case for name, case in CASES.items() if given.only in " ".join((name, *case.first, *case.later))}
+    chosen = {
+        name: case for name, case in CASES.items() if arguments.only in " ".join((name, *case.first, *case.later))
+    }
     start = time.monotonic()
 
-    def one(name: str) -> bool:
+    def check(name: str) -> bool:
         begun = time.monotonic()
-        found = outcome(CASES[name], before, after, out / name.replace("/", "-"), renamed)
-        print(f"{time.monotonic() - begun:6.1f} s  {name:22} {found or 'equal'}", flush=True)
-        return found is None
+        text = outcome(CASES[name], before, after, out / name.replace("/", "-"), renamed)
+        print(f"{time.monotonic() - begun:6.1f} s  {name:22} {text or 'equal'}", flush=True)
+        return text is None
 
-    with ThreadPoolExecutor(given.jobs) as pool:
-        equal = list(pool.map(one, chosen))
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        equal = list(pool.map(check, chosen))
     same = bool(equal) and all(equal)
-    if same and given.out is None:
+    if same and arguments.out is None:
         shutil.rmtree(out)
     kept = f"; runs in {out}" if out.exists() else ""
     print(f"{sum(equal)} of {len(equal)} cases equal in {time.monotonic() - start:.0f} s{kept}")

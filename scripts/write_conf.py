@@ -99,8 +99,8 @@ def order(kind: type) -> list[str]:
     """The names of the fields: those that all algorithms have, an algorithm's own, those of mixins, the network."""
     bases = sorted(filter(is_dataclass, reversed(kind.__mro__)), key=lambda base: not issubclass(base, ABC))
     names = dict.fromkeys(name for base in bases for name in vars(base).get("__annotations__", {}))
-    there = {field.name for field in fields(kind)}
-    return sorted((name for name in names if name in there), key=lambda name: name == "net")
+    known = {field.name for field in fields(kind)}
+    return sorted((name for name in names if name in known), key=lambda name: name == "net")
 
 
 def docstrings(kind: type) -> dict[str, str]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from evorl.reproduction import papers
-from evorl.reproduction.loop import Asked, reproduce
+from evorl.reproduction.loop import Request, reproduce
 
 
 def drawn(name: str, runs: Path, out: Path) -> dict[str, Any]:
     """The result of a table of profile=ci, from the runs there are; its page and figures lie beside it."""
-    reproduce(papers.table(name), Asked(name, "ci", (), runs, out, draw=True))
+    reproduce(papers.table(name), Request(name, "ci", (), runs, out, draw=True))
     short = name.rpartition("/")[2]
     told: dict[str, Any] = json.loads((out / f"{short}.json").read_text())
     for figure in told["figures"]:

@@ -19,7 +19,7 @@ from evorl.cli.config import experiment_of_words
 from evorl.ops.student_t import t_quantile
 from evorl.population.balance_evaluator import play_game
 from evorl.reproduction import papers
-from evorl.reproduction.loop import Asked, first_job, reproduce
+from evorl.reproduction.loop import Request, first_job, reproduce
 from evorl.util import seed as seeds
 
 
@@ -114,7 +114,7 @@ def test_an_archetype_does_without_its_skill() -> None:
 
 @pytest.mark.slow
 def test_a_tiny_search_is_judged_and_reported(tmp_path: Path) -> None:
-    asked = Asked("balance/duel", "tiny", ("record.tensorboard=false",), tmp_path / "runs", tmp_path / "out", False)
+    asked = Request("balance/duel", "tiny", ("record.tensorboard=false",), tmp_path / "runs", tmp_path / "out", False)
     reproduce(papers.table("balance/duel"), asked)
     told = json.loads((tmp_path / "out" / "duel.json").read_text())
     assert [row[0] for row in told["rows"]] == ["designer's", "even in the search", "balanced"]

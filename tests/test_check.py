@@ -15,7 +15,7 @@ from evorl import reproduce
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction import affected, check, pages, papers, parts
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Curves, Found, Profile, Repeated, Table
+from evorl.reproduction.table import Analysis, Curves, Profile, Repeated, Results, Table
 from evorl.util.errors import BadRequest
 
 PPO = Sweep("ppo", ("seed=0,1", "mdp=cartpole", "rl=ppo"))
@@ -123,7 +123,7 @@ def read(runs: Sequence[RunRecord]) -> Curves:
     return {run.seed: run.series["eval/return_mean"].values.tolist() for run in runs if run.result is not None}
 
 
-def analyse(there: Found) -> Analysis | None:
+def analyse(there: Results) -> Analysis | None:
     found = read(there.runs)
     return Analysis(header=["n"], rows=[[str(len(found))]], data={"curves": found}) if found else None
 
@@ -147,7 +147,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=place).returncode)
         sweeps = [*TABLE.profiles["ci"].parts]
         assert all(part.carry_out(place / "runs", ["rl.lr=1e-2"]) for part in sweeps)
-    told = analyse(Found("ci", parts.runs_of(place / "runs", sweeps), {}))
+    told = analyse(Results("ci", parts.runs_of(place / "runs", sweeps), {}))
     assert told is not None
     pages.write(place, "small", pages.content(TABLE, told, "ci", ["rl.lr=1e-2"], {}, None), told)
     return place

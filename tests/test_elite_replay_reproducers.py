@@ -226,7 +226,7 @@ def test_dqn_is_beside_the_one_with_its_loss() -> None:
 
 def test_a_peer_is_asked_with_the_words_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.elite_replay import dqn
-    from evorl.reproduction.parts import Given
+    from evorl.reproduction.parts import Inputs
 
     asked = list[tuple[str, ...]]()
 
@@ -237,7 +237,7 @@ def test_a_peer_is_asked_with_the_words_of_the_command_line(monkeypatch: pytest.
     monkeypatch.setattr(dqn, "answer", answer)
     others = dqn.others("ci")
     assert len({one.name for one in others}) == len(others) == 2 * 2 * 3
-    found = [one.measure(Given(["budget.steps=8000"], Path())) for one in others if "cartpole-2" in one.name]
+    found = [one.measure(Inputs(["budget.steps=8000"], Path())) for one in others if "cartpole-2" in one.name]
     assert [words[0] for words in asked] == ["sb3.py", "cleanrl_dqn.py"]
     assert json.loads(asked[0][-1])["budget"] == found[0]["settings"]["budget"] == 8000
     assert found[0]["episodes"] == [[10, 1.0]] and found[0]["settings"]["seed"] == 2

@@ -22,8 +22,8 @@ from evorl import reproduce
 from evorl.analysis.reproduced import Content
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction import loop, overview, pages, papers, parts
-from evorl.reproduction.parts import ROOT, Given, Measurement, Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.parts import ROOT, Inputs, Measurement, Sweep
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 from evorl.util.errors import BadRequest
 
 NAMES = [f"{folder}/{short}" for folder, paper in papers.papers().items() for short in paper.tables]
@@ -212,11 +212,11 @@ def test_the_first_job_of_a_sweep() -> None:
 SMALL = ("+debug=tiny", "mdp=cartpole", "budget.steps=256", "record.tensorboard=false")
 
 
-def words_of(given: Given) -> list[str]:
+def words_of(given: Inputs) -> list[str]:
     return list(given.words)
 
 
-def analyse(there: Found) -> Analysis | None:
+def analyse(there: Results) -> Analysis | None:
     done = [run for run in there.runs if run.result is not None]
     rows = [[str(run.seed), f"{run.steps:.0f}"] for run in done]
     made = Figure()
@@ -239,8 +239,8 @@ TABLE = Table(
 )
 
 
-def asked(place: Path, *also: str, draw: bool = False) -> loop.Asked:
-    return loop.Asked("test/small", "ci", also, place / "runs", place / "out", draw)
+def asked(place: Path, *also: str, draw: bool = False) -> loop.Request:
+    return loop.Request("test/small", "ci", also, place / "runs", place / "out", draw)
 
 
 def told(place: Path) -> dict[str, Any]:
@@ -346,12 +346,12 @@ def test_peers_that_are_missing_are_told_before_anything_runs(tmp_path: Path, mo
 
 
 def test_a_measurement_is_made_once(tmp_path: Path) -> None:
-    made: list[Given] = []
+    made: list[Inputs] = []
     one = Measurement("a/b", lambda given: made.append(given) or {"n": len(made)})
     assert one.results(tmp_path) is None
     for _ in range(2):
         assert one.carry_out(tmp_path, ["rl.lr=1", "cluster=ray"])
-    assert made == [Given(["rl.lr=1"], tmp_path / "a" / "b")]
+    assert made == [Inputs(["rl.lr=1"], tmp_path / "a" / "b")]
     assert parts.measured_of(tmp_path, [one, Measurement("c", len)]) == {"a/b": {"n": 1}}
     assert one.carry_out(tmp_path, ["rl.lr=1"])  # where it ran does not matter
     with pytest.raises(BadRequest, match=r"was measured with rl\.lr=1; give another folder"):

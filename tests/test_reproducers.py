@@ -69,7 +69,7 @@ def test_cartpole_is_told_by_generation(tmp_path: Path, monkeypatch: pytest.Monk
     from benchmarks.marvin.cartpole import POPULATION, TABLE, analyse, measured
     from evorl.cli.config import experiment_of_words
     from evorl.reproduction.loop import first_job
-    from evorl.reproduction.table import Found, Policy
+    from evorl.reproduction.table import Policy, Results
 
     judged = {"episodes": 30, "return_mean": 900.0, "return_min": 9.0, "return_max": 1000.0}
     monkeypatch.setattr(cartpole, "judge", lambda run, words, film: (judged, None))
@@ -83,8 +83,8 @@ def test_cartpole_is_told_by_generation(tmp_path: Path, monkeypatch: pytest.Monk
         rows = [{"id": n, "objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
         (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         runs.append(SimpleNamespace(directory=place))
-    assert analyse(Found("ci", [], {})) is None
-    found = analyse(Found("ci", runs, {}))
+    assert analyse(Results("ci", [], {})) is None
+    found = analyse(Results("ci", runs, {}))
     assert found is not None and found.rows[0][:4] == ["original", "2", "40, 40", "14, 8"]
     fittest = ("individual=783", "episodes=30", "seed=1000000")
     assert found.policies == {"cartpole": Policy(tmp_path / "1", fittest)}
@@ -252,11 +252,11 @@ def test_a_threshold_of_a_curve_is_met_at_the_first_evaluation_there() -> None:
 
 
 def test_searches_in_generations_count_whole_ones() -> None:
-    from benchmarks.lamarckian.asynchronous import Size, Told, busy, curve, summary
+    from benchmarks.lamarckian.asynchronous import Evaluation, Size, busy, curve, summary
 
     # two workers; generations of two, each of which waits for its slower one
     times = [(3, 1, 0.1), (3, 3, 0.4), (6, 2, 0.2), (6, 3, 0.3), (7, 1, 0.9)]
-    found = [Told(at, took, fitness, 100, 1) for at, took, fitness in times]
+    found = [Evaluation(at, took, fitness, 100, 1) for at, took, fitness in times]
     assert busy(found, 6.0) == pytest.approx((1 + 3 + 2 + 3) / 12)
     told = summary(found, Size(2, 7.5, 1), whole=True)
     assert told["busy"] == pytest.approx(9 / 12) and told["evaluations per minute"] == pytest.approx(40.0)

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.lamarckian.reward import KINDS, TABLE, analyse, arrived, measured
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction import papers
-from evorl.reproduction.loop import Asked, first_job, reproduce
-from evorl.reproduction.table import Found
+from evorl.reproduction.loop import Request, first_job, reproduce
+from evorl.reproduction.table import Results
 
 
 def run(place: Path, kind: str, seed: int, returns: list[float], last: float) -> SimpleNamespace:
@@ -40,8 +40,8 @@ def test_who_arrives_is_told_by_kind(tmp_path: Path) -> None:
         run(tmp_path / "b", "immediate", 1, [-200, -150, -180], -140),
         run(tmp_path / "c", "immediate", 0, [-200, -200, -190], -160),
     ]
-    assert analyse(Found("ci", [], {})) is None
-    found = analyse(Found("ci", runs, {}))
+    assert analyse(Results("ci", [], {})) is None
+    found = analyse(Results("ci", runs, {}))
     assert found is not None
     assert [row[:2] + row[3:] for row in found.rows] == [["none", "1", "0", "-"], ["immediate", "2", "2", "30, 20"]]
     assert found.rows[1][2] == "-150 ± 127" and found.data["runs"]["immediate"][1]["best"] == [-200, -150, -150]
@@ -57,7 +57,7 @@ def test_all_arms_have_the_same_words_but_the_reward() -> None:
 
 @pytest.mark.slow
 def test_a_tiny_comparison_is_reported(tmp_path: Path) -> None:
-    asked = Asked("lamarckian/reward", "tiny", (), tmp_path / "runs", tmp_path / "out", False)
+    asked = Request("lamarckian/reward", "tiny", (), tmp_path / "runs", tmp_path / "out", False)
     reproduce(papers.table("lamarckian/reward"), asked)
     told = json.loads((tmp_path / "out" / "reward.json").read_text())
     assert [row[0] for row in told["rows"]] == [*KINDS]

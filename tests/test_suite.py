@@ -18,8 +18,8 @@ from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.loop import first_job
 from evorl.reproduction.papers import PROGRAMS
-from evorl.reproduction.parts import Given, Sweep
-from evorl.reproduction.table import Found, Policy
+from evorl.reproduction.parts import Inputs, Sweep
+from evorl.reproduction.table import Policy, Results
 from evorl.util.errors import BadRequest
 
 TABLES = (on_policy, off_policy, more_worlds, evolution)
@@ -79,7 +79,7 @@ def test_the_arms_of_a_size_have_names_of_their_own() -> None:
 def test_the_tables_draw_no_figure_of_the_same_name() -> None:
     names = []
     for one in TABLES:
-        found = one.TABLE.analyse(Found("ci", [run(arm, seed, [1.0] * 10) for arm in one.CI for seed in (0, 1)], {}))
+        found = one.TABLE.analyse(Results("ci", [run(arm, seed, [1.0] * 10) for arm in one.CI for seed in (0, 1)], {}))
         names += [picture.name for picture in found.pictures]
     assert len(names) == len({*names})
 
@@ -97,11 +97,11 @@ def test_half_the_learning_rate_is_half_of_the_tuned_one() -> None:
 
 def test_words_that_would_change_ours_alone_are_refused() -> None:
     with pytest.raises(BadRequest, match=r"^budget\.steps=10: would change evorl's runs alone"):
-        arms.play(PPO, 0, Given(["budget.steps=10"], Path()))
+        arms.play(PPO, 0, Inputs(["budget.steps=10"], Path()))
 
 
 def test_random_actions_on_cartpole_last_as_long_as_they_are_known_to() -> None:
-    found = arms.random_returns("cartpole", Given([], Path()))
+    found = arms.random_returns("cartpole", Inputs([], Path()))
     assert len(found) == 100 and 18 < np.mean(found) < 28
 
 
@@ -141,7 +141,7 @@ def test_what_looks_lower_without_being_shown_to_be_is_told() -> None:
     pairs = {PPO: pair(PPO, [0.0, 1, 2, 3, 4], [3.5, 4.5, 5, 6, 7])}
     found = baselines.joint(pairs, {"random/cartpole": [0.0]})
     (told,) = baselines.suspects(found, {"ppo": "no difference shown (p = 0.06)"})
-    assert told.endswith(f"lies below one half: ppo ({found['ppo'].better.told(2)}).")
+    assert told.endswith(f"lies below one half: ppo ({found['ppo'].better.text(2)}).")
     assert not [*baselines.suspects(found, {"ppo": "lower (p = 0.016)"})]
     alike = baselines.joint({PPO: pair(PPO, [0.0, 1, 2], [0.0, 1, 2])}, {"random/cartpole": [0.0]})
     assert not [*baselines.suspects(alike, {"ppo": "no difference shown (p = 1)"})]
@@ -171,12 +171,12 @@ def test_worlds_are_taken_together_by_scaled_returns() -> None:
 def test_a_table_is_made_of_the_runs_there_are() -> None:
     arm = on_policy.CI[0]
     runs = [run(arm, seed, [float(10 * seed)] * 10) for seed in (2, 0, 1, 3)]
-    found = on_policy.TABLE.analyse(Found("ci", runs, {}))
+    found = on_policy.TABLE.analyse(Results("ci", runs, {}))
     assert found is not None and len(found.rows) == 1 and not found.gates
     (kept,) = found.also
     assert [*kept.rows] == [["ppo_cartpole", "1", "10.00"]]
     assert found.policies == {"ppo_cartpole": Policy(Path("runs/ppo_cartpole/1"))}  # the lower of the two in the middle
-    assert on_policy.TABLE.analyse(Found("ci", [], {})) is None
+    assert on_policy.TABLE.analyse(Results("ci", [], {})) is None
     assert on_policy.TABLE.measured(found.data) == "ppo with nothing beside"
     (again,) = baselines.repeated(found.data).values()
     assert again.sweep == arm.name and again.curves == {seed: [10.0 * seed] * 10 for seed in range(4)}

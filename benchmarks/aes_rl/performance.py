@@ -30,12 +30,12 @@ from benchmarks.aes_rl.gates import HALFCHEETAH
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, score_text
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 from evorl.reproduction.verdicts import compared, verdict
 
 SEEDS = "seed=1,2,3,4,5"
-PUBLISHED = [one for one in TITLES if one not in ("sac", "cem")]
+PUBLISHED = [name for name in TITLES if name not in ("sac", "cem")]
 GRADIENT_FREE = "CEM, longer"
 STEPS = {"halfcheetah": 40_000.0, "swimmer": 20_000.0}
 """At which profile=ci compares; some runs are longer."""
@@ -86,14 +86,14 @@ Runs = dict[str, dict[str, list[RunRecord]]]
 
 
 def gathered(runs: Sequence[RunRecord], profile: str) -> Runs:
-    found: Runs = {}
+    by_world: Runs = {}
     for run in runs:
         name = algorithm(run)
         if profile == "ci" and name == TITLES["aes_rl"] and run.config["ec.slots"] == 5:
             name = FIVE_SLOTS
         if METRIC in run.series:
-            found.setdefault(run.choices["mdp"].removesuffix("_v4"), {}).setdefault(name, []).append(run)
-    return {world: {name: each[name] for name in COLOURS if name in each} for world, each in found.items()}
+            by_world.setdefault(run.choices["mdp"].removesuffix("_v4"), {}).setdefault(name, []).append(run)
+    return {world: {name: each[name] for name in COLOURS if name in each} for world, each in by_world.items()}
 
 
 def end(runs: Sequence[RunRecord], world: str, profile: str) -> float:
@@ -107,9 +107,9 @@ def finals(runs: Sequence[RunRecord], step: float, profile: str) -> list[float]:
     return [x for run in runs if np.isfinite(x := at(run, step, LAST[profile]))]
 
 
-def cases(found: Runs, profile: str) -> Iterator[tuple[str, str, list[RunRecord], float]]:
+def cases(by_world: Runs, profile: str) -> Iterator[tuple[str, str, list[RunRecord], float]]:
     """World, name, runs and steps of each row of the table; CEM, which is cheap, also at the end of longer runs."""
-    for world, each in found.items():
+    for world, each in by_world.items():
         for name, runs in each.items():
             steps = end(runs, world, profile)
             yield world, name, runs, steps
@@ -118,63 +118,69 @@ def cases(found: Runs, profile: str) -> Iterator[tuple[str, str, list[RunRecord]
                 yield world, GRADIENT_FREE, runs, longest
 
 
-def rows(found: Runs, profile: str) -> tuple[list[list[str]], dict[str, dict[str, Any]]]:
+def rows(by_world: Runs, profile: str) -> tuple[list[list[str]], dict[str, dict[str, Any]]]:
     """Of the table, and the same as numbers by world."""
     shown, data = [], dict[str, dict[str, Any]]()
-    for world, name, runs, steps in cases(found, profile):
+    for world, name, runs, steps in cases(by_world, profile):
         values = finals(runs, steps, profile)
         if not values:
             continue
-        one, there = score(values), data.setdefault(world, {})
-        td3 = there.get("TD3")
-        beside = compared(one.low, one.high, td3["low"], td3["high"]) if td3 else "-"
+        estimate, scores = score(values), data.setdefault(world, {})
+        td3 = scores.get("TD3")
+        beside = compared(estimate.low, estimate.high, td3["low"], td3["high"]) if td3 else "-"
         hours = core_hours(runs)
-        there[name] = {"steps": steps, **one._asdict(), "returns": values, "beside TD3": beside, "core hours": hours}
+        scores[name] = {
+            "steps": steps,
+            **estimate._asdict(),
+            "returns": values,
+            "beside TD3": beside,
+            "core hours": hours,
+        }
         shown.append([
-            f"{WORLDS[world]}, {name}", str(len(values)), f"{steps:,.0f}", str(one), f"{np.mean(values):.0f}", beside,
-            f"{hours:.2f}",
+            f"{WORLDS[world]}, {name}", str(len(values)), f"{steps:,.0f}", str(estimate), f"{np.mean(values):.0f}",
+            beside, f"{hours:.2f}",
         ])  # fmt: skip
     return shown, data
 
 
-def verdicts(found: Runs) -> list[list[str]]:
+def verdicts(by_world: Runs) -> list[list[str]]:
     """The gates on HalfCheetah, and whether they are passed."""
     grid = sorted({step for gate in HALFCHEETAH for step in gate.steps})
     returns = {
         name: {step: np.array(finals(runs, step, "ci")) for step in grid}
-        for name, runs in found.get("halfcheetah", {}).items()
+        for name, runs in by_world.get("halfcheetah", {}).items()
     }
     return [[gate.what, verdict(gate, returns)] for gate in HALFCHEETAH]
 
 
-def draw(found: Runs, profile: str) -> Figure:
-    ends = {world: max(end(runs, world, profile) for runs in each.values()) for world, each in found.items()}
-    drawn, axes = panels([WORLDS[world] for world in found], "environment steps that count", "return")
-    for one, (world, each) in zip(axes, found.items(), strict=True):
+def draw(by_world: Runs, profile: str) -> Figure:
+    ends = {world: max(end(runs, world, profile) for runs in each.values()) for world, each in by_world.items()}
+    drawn, axes = panels([WORLDS[world] for world in by_world], "environment steps that count", "return")
+    for axis, (world, each) in zip(axes, by_world.items(), strict=True):
         for name, runs in each.items():
-            shaded(one, *curve(runs, ends[world]), COLOURS[name], f"{name}, seeds: {len(runs)}")
+            shaded(axis, *curve(runs, ends[world]), COLOURS[name], f"{name}, seeds: {len(runs)}")
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
-    found = gathered(there.runs, there.profile)
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    by_world = gathered(results.runs, results.profile)
+    if not by_world:
         return None
-    shown, data = rows(found, there.profile)
+    shown, data = rows(by_world, results.profile)
     policies, medians = median_policies({
-        f"{name}_{world}": each[title] for world, each in found.items() for name, title in TITLES.items()
+        f"{name}_{world}": each[title] for world, each in by_world.items() for name, title in TITLES.items()
         if title in each
     })  # fmt: skip
     return Analysis(
         header=["world, algorithm", "seeds", "steps", "return, interquartile mean", "mean", "beside TD3", "core hours"],
         rows=shown,
-        gates=dict(verdicts(found)) if there.profile == "ci" else {},
+        gates=dict(verdicts(by_world)) if results.profile == "ci" else {},
         also=[medians],
         policies=policies,
-        pictures=[Picture("performance", "Return over environment steps", draw(found, there.profile))],
+        pictures=[Picture("performance", "Return over environment steps", draw(by_world, results.profile))],
         data={
             "table": data,
-            "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in found.items()},
+            "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in by_world.items()},
         },
     )
 
@@ -183,7 +189,7 @@ def measured(data: Mapping[str, Any]) -> str:
     """Those that the claim compares."""
     shown = ("TD3", "CEM-RL", "AES-RL", GRADIENT_FREE)
     return "; ".join(
-        f"{WORLDS[world]}: " + ", ".join(f"{name} {told(each[name])}" for name in shown if name in each)
+        f"{WORLDS[world]}: " + ", ".join(f"{name} {score_text(each[name])}" for name in shown if name in each)
         for world, each in data["table"].items()
     )
 

@@ -20,8 +20,8 @@ from evorl.analysis.runs import RunRecord
 from evorl.ec.aes_rl import AESRL
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, score_text
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 MEAN, VARIANCE = (get_type_hints(AESRL)[f"{name}_rule"].__args__ for name in ("mean", "variance"))
 RULES = (f"ec.mean_rule={','.join(MEAN)}", f"ec.variance_rule={','.join(VARIANCE)}")
@@ -56,11 +56,13 @@ def rows(runs: Sequence[RunRecord], profile: str) -> tuple[list[list[str]], list
         steps = float(those[0].config["budget.steps"])
         values = [x for run in those if np.isfinite(x := at(run, steps, LAST[profile]))]
         if values:
-            one, hours = score(values), core_hours(those)
+            estimate, hours = score(values), core_hours(those)
             each = ", ".join(f"{x:.0f}" for x in values)
-            shown.append([f"{mean}, {variance}", str(len(values)), f"{steps:,.0f}", str(one), each, f"{hours:.2f}"])
+            shown.append(
+                [f"{mean}, {variance}", str(len(values)), f"{steps:,.0f}", str(estimate), each, f"{hours:.2f}"]
+            )
             rule = {"mean rule": mean, "variance rule": variance}
-            data.append({**rule, "steps": steps, **one._asdict(), "returns": values, "runs": samples(those)})
+            data.append({**rule, "steps": steps, **estimate._asdict(), "returns": values, "runs": samples(those)})
     return shown, data
 
 
@@ -74,27 +76,27 @@ def draw(runs: Sequence[RunRecord]) -> Figure:
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
-    shown, data = rows(there.runs, there.profile)
+def analyse(results: Results) -> Analysis | None:
+    shown, data = rows(results.runs, results.profile)
     if not shown:
         return None
     policies, medians = median_policies(
-        {f"rules_{mean}_{variance}": those for mean, variance, those in cells(there.runs)}
+        {f"rules_{mean}_{variance}": those for mean, variance, those in cells(results.runs)}
     )
     return Analysis(
         header=["mean rule, variance rule", "seeds", "steps", "return, interquartile mean", "each seed", "core hours"],
         rows=shown,
         also=[medians],
         policies=policies,
-        pictures=[Picture("rules", "Return over environment steps", draw(there.runs))],
+        pictures=[Picture("rules", "Return over environment steps", draw(results.runs))],
         data={"table": data},
     )
 
 
 def measured(data: Mapping[str, Any]) -> str:
     """The lowest and the highest pair."""
-    pairs = sorted(data["table"], key=lambda one: one["iqm"])
-    names = [f"{one['mean rule']} with {one['variance rule']} {told(one)}" for one in (pairs[0], pairs[-1])]
+    pairs = sorted(data["table"], key=lambda row: row["iqm"])
+    names = [f"{row['mean rule']} with {row['variance rule']} {score_text(row)}" for row in (pairs[0], pairs[-1])]
     return f"HalfCheetah, lowest {names[0]}, highest {names[1]}"
 
 

@@ -72,8 +72,8 @@ def asynchronous(stages: Stages, shape: Shape, workers: int, individuals: int = 
     trained = rng.permutation(np.arange(individuals) % shape.population < shape.trained)
     playing = _durations(rng, stages.play, shape.variation, individuals)
     jobs = list[float]()
-    for one, play in zip(trained.tolist(), playing, strict=True):
-        jobs += [stages.critic, stages.train * one + play + stages.mean]
+    for is_trained, play in zip(trained.tolist(), playing, strict=True):
+        jobs += [stages.critic, stages.train * is_trained + play + stages.mean]
     work = sum(jobs)
     spent = max(_makespan(jobs, workers), individuals * stages.critic)
     return Outcome(individuals / spent, work / (workers * spent), work / spent)
@@ -87,6 +87,6 @@ def _durations(rng: np.random.Generator, mean: float, variation: float, number: 
 def _makespan(durations: Iterable[float], workers: int) -> float:
     """When the last job ends, where each worker takes the next job when it is free."""
     free = [0.0] * workers
-    for one in durations:
-        heapq.heapreplace(free, free[0] + one)
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
     return max(free)

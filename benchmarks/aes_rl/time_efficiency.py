@@ -31,8 +31,8 @@ from benchmarks.aes_rl.simulation import Outcome, Shape, Stages, asynchronous, s
 from evorl.analysis.runs import RunRecord
 from evorl.ops.student_t import half_width
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.scores import mean_told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
+from evorl.reproduction.scores import mean_text
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Rows, Table
 
 WORKERS = (1, 2, 3, 4, 5)
 SIMULATED = (*WORKERS, 8, 16, 32)
@@ -109,12 +109,12 @@ def stages_of(jobs: Sequence[dict[str, Any]], length: float, population: int) ->
 
 def alone(runs: Sequence[RunRecord], mode: str) -> Stages | None:
     """The stages of a mode's runs with one worker, on average."""
-    found = []
+    stages = []
     for run in runs:
         if MODES[run.choices["ec"]] == mode and run.config["cluster.workers"] == 1:
             jobs = jobs_of(run)
-            found.append(stages_of(jobs, float(np.mean(lengths(jobs))), int(run.config["ec.population"])))
-    return Stages(*np.mean(found, axis=0).tolist()) if found else None
+            stages.append(stages_of(jobs, float(np.mean(lengths(jobs))), int(run.config["ec.population"])))
+    return Stages(*np.mean(stages, axis=0).tolist()) if stages else None
 
 
 def lengths(jobs: Sequence[dict[str, Any]]) -> list[int]:
@@ -126,27 +126,27 @@ def lengths(jobs: Sequence[dict[str, Any]]) -> list[int]:
 def cells(runs: Sequence[Measured]) -> list[str]:
     """Steps per second, how busy, and gradient steps: of the runs of all seeds."""
     rates, busy, gradient_steps = zip(*runs, strict=True)
-    return [mean_told(rates), f"{mean_told([100 * one for one in busy])} %", f"{np.mean(gradient_steps):.1f}"]
+    return [mean_text(rates), f"{mean_text([100 * share for share in busy])} %", f"{np.mean(gradient_steps):.1f}"]
 
 
-def unlike_rows(found: Mapping[str, Sequence[tuple[Measured, Sequence[int]]]]) -> list[list[str]]:
+def unlike_rows(by_algorithm: Mapping[str, Sequence[tuple[Measured, Sequence[int]]]]) -> list[list[str]]:
     """Of the table of Hopper: a row for each algorithm, of what its runs measured and of their episodes' steps."""
     shown = []
-    for name, runs in found.items():
+    for name, runs in by_algorithm.items():
         steps = [step for _, episodes in runs for step in episodes]
-        shown.append([name, f"{min(steps)} to {max(steps)}", *cells([one for one, _ in runs])])
+        shown.append([name, f"{min(steps)} to {max(steps)}", *cells([sample for sample, _ in runs])])
     return shown
 
 
 def rows(
-    found: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
+    samples: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
 ) -> list[list[str]]:
     """Of the table: a row for each number of workers."""
     shown = []
     for workers in SIMULATED:
         row = [str(workers)]
         for mode in MODES.values():
-            runs = found.get((mode, workers))
+            runs = samples.get((mode, workers))
             row += cells(runs) if runs else ["-"] * 3
         for mode in MODES.values():
             outcome = outcomes[mode, workers]
@@ -156,20 +156,20 @@ def rows(
 
 
 def draw(
-    found: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
+    samples: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
 ) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     rate, busy = figure.subplots(1, 2)
     for colour, mode in enumerate(MODES.values()):
         simulated = [outcomes[mode, workers] for workers in SIMULATED]
-        there = [workers for workers in WORKERS if (mode, workers) in found]
+        counts = [workers for workers in WORKERS if (mode, workers) in samples]
         look: dict[str, Any] = {"color": f"C{colour}"}
-        rate.plot(SIMULATED, [one.per_second * length for one in simulated], **look, label=f"{mode}, simulated")
-        busy.plot(SIMULATED, [one.busy for one in simulated], **look)
-        rates, shares = ([[one[at] for one in found[mode, n]] for n in there] for at in (0, 1))
+        rate.plot(SIMULATED, [outcome.per_second * length for outcome in simulated], **look, label=f"{mode}, simulated")
+        busy.plot(SIMULATED, [outcome.busy for outcome in simulated], **look)
+        rates, shares = ([[sample[at] for sample in samples[mode, n]] for n in counts] for at in (0, 1))
         for axes, values, label in ((rate, rates, f"{mode}, measured"), (busy, shares, None)):
             means, halves = [np.mean(each) for each in values], [half_width(each) for each in values]
-            axes.errorbar(there, means, halves, fmt="o", **look, label=label)
+            axes.errorbar(counts, means, halves, fmt="o", **look, label=label)
     rate.set(xlabel="workers", ylabel="environment steps per second", xscale="log")
     busy.set(xlabel="workers", ylabel="share of the workers' time within jobs", xscale="log", ylim=(0, 1.05))
     for axes in (rate, busy):
@@ -184,23 +184,23 @@ def draw(
 UNLIKE_HEADER = ("Hopper, 4 workers", "steps of an episode", "steps/s", "busy", "gradient steps per step")
 
 
-def analyse(there: Found) -> Analysis | None:
-    finished = [run for run in there.runs if run.result is not None]
+def analyse(results: Results) -> Analysis | None:
+    finished = [run for run in results.runs if run.result is not None]
     done = [run for run in finished if run.choices["mdp"] == "halfcheetah"]
-    stages = {mode: one for mode in MODES.values() if (one := alone(done, mode)) is not None}
+    stages = {mode: durations for mode in MODES.values() if (durations := alone(done, mode)) is not None}
     if len(stages) < len(MODES):
         return None
-    found: dict[tuple[str, int], list[Measured]] = {}
+    samples: dict[tuple[str, int], list[Measured]] = {}
     for run in done:
         workers = run.config["cluster.workers"]
-        found.setdefault((MODES[run.choices["ec"]], workers), []).append(measure(jobs_of(run), workers))
+        samples.setdefault((MODES[run.choices["ec"]], workers), []).append(measure(jobs_of(run), workers))
     length = float(np.mean([np.mean(lengths(jobs_of(run))) for run in done]))
     unlike: dict[str, list[tuple[Measured, list[int]]]] = {}
     for run in finished:
         if run.choices["mdp"] == "hopper":
             jobs = jobs_of(run)
-            told = measure(jobs, run.config["cluster.workers"]), lengths(jobs)
-            unlike.setdefault(algorithm(run), []).append(told)
+            sample = measure(jobs, run.config["cluster.workers"]), lengths(jobs)
+            unlike.setdefault(algorithm(run), []).append(sample)
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): simulate[mode](stages[mode], Shape(), n) for mode in stages for n in SIMULATED}
     header = ["workers"]
@@ -208,18 +208,19 @@ def analyse(there: Found) -> Analysis | None:
         header += [f"{kind} {mode}, {what}" for mode in MODES.values() for what in ("steps/s", "busy", *more)]
     return Analysis(
         header=header,
-        rows=rows(found, outcomes, length),
+        rows=rows(samples, outcomes, length),
         also=[Rows(UNLIKE_HEADER, unlike_rows(unlike))] if unlike else [],
-        pictures=[Picture("time_efficiency", "Steps per second over workers", draw(found, outcomes, length))],
+        pictures=[Picture("time_efficiency", "Steps per second over workers", draw(samples, outcomes, length))],
         facts={
-            f"seconds of the stages, {mode}": {k: round(x, 4) for k, x in one._asdict().items()}
-            for mode, one in stages.items()
+            f"seconds of the stages, {mode}": {k: round(x, 4) for k, x in seconds._asdict().items()}
+            for mode, seconds in stages.items()
         },
         data={
-            "measured": {f"{mode} {n}": [one._asdict() for one in runs] for (mode, n), runs in found.items()},
-            "simulated": {f"{mode} {n}": one._asdict() for (mode, n), one in outcomes.items()},
+            "measured": {f"{mode} {n}": [sample._asdict() for sample in runs] for (mode, n), runs in samples.items()},
+            "simulated": {f"{mode} {n}": outcome._asdict() for (mode, n), outcome in outcomes.items()},
             "hopper": {
-                name: [{**one._asdict(), "lengths": steps} for one, steps in runs] for name, runs in unlike.items()
+                name: [{**sample._asdict(), "lengths": steps} for sample, steps in runs]
+                for name, runs in unlike.items()
             },
         },
     )
@@ -227,12 +228,12 @@ def analyse(there: Found) -> Analysis | None:
 
 def measured(data: Mapping[str, Any]) -> str:
     """Of two workers."""
-    told = []
+    texts = []
     for mode in MODES.values():
         if runs := data["measured"].get(f"{mode} 2"):
-            rate, busy, _ = cells([Measured(**one) for one in runs])
-            told.append(f"{mode} {rate} steps/s, {busy} busy (runs: {len(runs)})")
-    return "HalfCheetah, 2 workers: " + "; ".join(told)
+            rate, busy, _ = cells([Measured(**sample) for sample in runs])
+            texts.append(f"{mode} {rate} steps/s, {busy} busy (runs: {len(runs)})")
+    return "HalfCheetah, 2 workers: " + "; ".join(texts)
 
 
 TABLE = Table(

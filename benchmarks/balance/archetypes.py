@@ -71,10 +71,10 @@ def _rate(run: Path, individual: int, episodes: int, knight: int | None, archer:
     return float(np.mean(result["first_wins"]))
 
 
-def table(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the mean over learners, and its 95 % interval where there are several."""
     rows = []
-    for name, line in zip(found["knights"], found["rates"], strict=True):
-        cells = [f"{np.mean(one):.2f}" + (f" ± {half_width(one):.2f}" if len(one) > 1 else "") for one in line]
+    for name, line in zip(result["knights"], result["rates"], strict=True):
+        cells = [f"{np.mean(rates):.2f}" + (f" ± {half_width(rates):.2f}" if len(rates) > 1 else "") for rates in line]
         rows.append([name, *cells])
-    return ["the knight wins", *found["archers"]], rows
+    return ["the knight wins", *result["archers"]], rows

@@ -30,8 +30,8 @@ from evorl.analysis.population import LoggedIndividual, PopulationLog, read_popu
 from evorl.analysis.runs import find_runs, read_runs
 from evorl.ops.student_t import half_width
 from evorl.reproduction.judging import judge
-from evorl.reproduction.parts import Given, Measurement, Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
+from evorl.reproduction.parts import Inputs, Measurement, Sweep
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Rows, Table
 
 GAME = "+experiment=balance/duel"
 GENES = {
@@ -105,12 +105,12 @@ def log_of(folder: Path) -> PopulationLog:
 
 def win_rates(log: PopulationLog) -> list[float]:
     """The knight's win rate in the games of each learner."""
-    return [x for one in log.individuals if (x := one.results.get("first_wins")) is not None]
+    return [x for individual in log.individuals if (x := individual.results.get("first_wins")) is not None]
 
 
 def line_of(log: PopulationLog, games: int) -> Line:
-    sound = [one for one in log.individuals if one.results.get("first_wins") is not None]
-    genes = [[float(one.genes[f"mdp.{name}"]) for name in GENES] for one in sound]
+    sound = [individual for individual in log.individuals if individual.results.get("first_wins") is not None]
+    genes = [[float(individual.genes[f"mdp.{name}"]) for name in GENES] for individual in sound]
     return fitted(units(np.array(genes)), np.array(win_rates(log)), games)
 
 
@@ -132,26 +132,26 @@ def evened(line: Line) -> dict[str, float]:
 # ------------------------------------------------------------------ what is measured after the search
 
 
-def judged(given: Given, name: str, learners: int, seed: int, size: Size, game: Mapping[str, float]) -> list[float]:
+def judged(inputs: Inputs, name: str, learners: int, seed: int, size: Size, game: Mapping[str, float]) -> list[float]:
     """Train fresh learners in a game; return the knight's win rates."""
     sweep = fresh(name, size, learners, seed, game)
-    if not sweep.carry_out(given.folder, given.words):
+    if not sweep.carry_out(inputs.folder, inputs.words):
         raise SystemExit(1)
-    return win_rates(log_of(given.folder / name))
+    return win_rates(log_of(inputs.folder / name))
 
 
 def referees(size: Size) -> Measurement:
-    def measure(given: Given) -> dict[str, Any]:
+    def measure(inputs: Inputs) -> dict[str, Any]:
         from benchmarks.balance.archetypes import payoffs  # here: it needs torch
 
-        line = line_of(log_of(given.folder.parent / "search"), size.episodes // 2)
+        line = line_of(log_of(inputs.folder.parent / "search"), size.episodes // 2)
         game = evened(line)
-        rates = judged(given, "referees", size.fresh, 2, size, game)
+        rates = judged(inputs, "referees", size.fresh, 2, size, game)
         moved = through(line, units(np.array([*game.values()])), float(np.mean(rates)), size.episodes // 2)
         balanced = evened(moved)
-        judges = judged(given, "judges", size.judges, 3, size, balanced)
-        (run,) = read_runs(find_runs([given.folder / "judges"]))[0]
-        tested = [one.id for one in log_of(given.folder / "judges").individuals][: size.tested]
+        judges = judged(inputs, "judges", size.judges, 3, size, balanced)
+        (run,) = read_runs(find_runs([inputs.folder / "judges"]))[0]
+        tested = [individual.id for individual in log_of(inputs.folder / "judges").individuals][: size.tested]
         return {
             "first": {"game": game, "rates": rates}, "balanced": {"game": balanced, "rates": judges},
             "archetypes": payoffs(run.directory, tested, size.episodes // 2),
@@ -165,22 +165,22 @@ def referees(size: Size) -> Measurement:
 # ------------------------------------------------------------------ the report
 
 
-def told(rates: Sequence[float]) -> str:
+def rates_text(rates: Sequence[float]) -> str:
     half = half_width(rates)
     return f"{np.mean(rates):.3f}" + (f" ± {half:.3f}" if np.isfinite(half) else "")
 
 
-def analyse(there: Found) -> Analysis | None:
+def analyse(results: Results) -> Analysis | None:
     from benchmarks.balance.archetypes import table  # here: it needs torch
 
-    begun = {name: there.folder / name for name in ("start", "search")}
-    if "judged" not in there.measured or not all(place.is_dir() for place in begun.values()):
+    begun = {name: results.folder / name for name in ("start", "search")}
+    if "judged" not in results.measured or not all(place.is_dir() for place in begun.values()):
         return None
-    found, log = there.measured["judged"], log_of(begun["search"])
+    measurement, log = results.measured["judged"], log_of(begun["search"])
     films = films_of_ends(log)
-    start, balanced = win_rates(log_of(begun["start"])), found["balanced"]
+    start, balanced = win_rates(log_of(begun["start"])), measurement["balanced"]
     games = {"designer's": (dict(zip(GENES, OWN, strict=True)), start)} | {
-        name: (found[key]["game"], found[key]["rates"])
+        name: (measurement[key]["game"], measurement[key]["rates"])
         for name, key in (("even in the search", "first"), ("balanced", "balanced"))
     }
     with style():
@@ -188,10 +188,10 @@ def analyse(there: Found) -> Analysis | None:
     return Analysis(
         header=["game", *GENES, "the knight wins", "learners", "change"],
         rows=[
-            [name, *(f"{x:.4g}" for x in game.values()), told(rates), str(len(rates)), f"{distance(game):.3f}"]
+            [name, *(f"{x:.4g}" for x in game.values()), rates_text(rates), str(len(rates)), f"{distance(game):.3f}"]
             for name, (game, rates) in games.items()
         ],
-        also=[effects(found["line"]), Rows(*table(found["archetypes"])), front_rows(log, films)],
+        also=[effects(measurement["line"]), Rows(*table(measurement["archetypes"])), front_rows(log, films)],
         gates=gates(start, balanced["rates"]),
         notes=[
             "The second table: what a number does to the knight's win rate near an even game, in points for each tenth "
@@ -201,7 +201,10 @@ def analyse(there: Found) -> Analysis | None:
         ],
         pictures=[Picture("duel_front", "The front of the search", drawn)],
         files={film.name: film.file for film in films.values()},
-        data={"start": start, **found, "search": [{**one.genes, **one.results} for one in log.individuals]},
+        data={
+            "start": start, **measurement,
+            "search": [{**individual.genes, **individual.results} for individual in log.individuals],
+        },
     )  # fmt: skip
 
 
@@ -245,7 +248,9 @@ class Film(NamedTuple):
 
 def front_of(log: PopulationLog) -> list[LoggedIndividual]:
     """The front, the largest change first."""
-    return sorted((log.individuals[row] for row in log.front), key=lambda one: -(one.results["change"] or 0.0))
+    return sorted(
+        (log.individuals[row] for row in log.front), key=lambda individual: -(individual.results["change"] or 0.0)
+    )
 
 
 def films_of_ends(log: PopulationLog) -> dict[int, Film]:
@@ -263,10 +268,10 @@ def films_of_ends(log: PopulationLog) -> dict[int, Film]:
 def front_rows(log: PopulationLog, films: Mapping[int, Film]) -> Rows:
     names = ("first_wins", "change", "length", "variety")
     cells = [
-        [str(one.id), *(f"{one.genes[f'mdp.{name}']:.4g}" for name in GENES)]
-        + [f"{one.results[name]:.3g}" for name in names]
-        + [f"[film]({films[one.id].name})" if one.id in films else ""]
-        for one in front_of(log)
+        [str(individual.id), *(f"{individual.genes[f'mdp.{name}']:.4g}" for name in GENES)]
+        + [f"{individual.results[name]:.3g}" for name in names]
+        + [f"[film]({films[individual.id].name})" if individual.id in films else ""]
+        for individual in front_of(log)
     ]
     return Rows(["individual", *GENES, "the knight wins", *names[1:], ""], cells)
 
@@ -274,8 +279,8 @@ def front_rows(log: PopulationLog, films: Mapping[int, Film]) -> Rows:
 def measured(data: Mapping[str, Any]) -> str:
     start, balanced = data["start"], data["balanced"]["rates"]
     return (
-        f"the knight wins {told(start)} of the designer's games ({len(start)} learners) and {told(balanced)} of the "
-        f"balanced ones ({len(balanced)} fresh learners)"
+        f"the knight wins {rates_text(start)} of the designer's games ({len(start)} learners) "
+        f"and {rates_text(balanced)} of the balanced ones ({len(balanced)} fresh learners)"
     )
 
 

@@ -96,14 +96,14 @@ def share(population: int, asynchronous: bool, evaluations: int, number: int) ->
     whole = experiment(population, asynchronous, number + 1)
     assert whole.ec is not None
     run = Population(whole, whole.ec)
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     try:
-        while len(told) < evaluations + max(POPULATIONS):  # so that all are known that are under way at the end
-            told += run.iterate().evaluated
+        while len(rows) < evaluations + max(POPULATIONS):  # so that all are known that are under way at the end
+            rows += run.iterate().evaluated
     finally:
         run.close()
-    ended = np.array([one["results"]["ended"] for one in told])
-    return busy(np.stack([ended - [one["seconds"] for one in told], ended], 1), evaluations)
+    ended = np.array([row["results"]["ended"] for row in rows])
+    return busy(np.stack([ended - [row["seconds"] for row in rows], ended], 1), evaluations)
 
 
 def busy(times: Array, evaluations: int) -> dict[str, float]:
@@ -127,7 +127,10 @@ def main() -> None:
         for asynchronous in (True, False)
     }
     facts, answers = machine(), alternate(contests, range(options.rounds))
-    middle = {key: {name: median(one[name] for one in found) for name in found[0]} for key, found in answers.items()}
+    middle = {
+        key: {name: median(sample[name] for sample in samples) for name in samples[0]}
+        for key, samples in answers.items()
+    }
     rows = [
         [
             f"population {population}",
@@ -146,8 +149,8 @@ def main() -> None:
         "variation of durations",
     ]
     samples = [
-        {"population": population, "asynchronous": asynchronous, "rounds": found}
-        for (population, asynchronous), found in answers.items()
+        {"population": population, "asynchronous": asynchronous, "rounds": samples}
+        for (population, asynchronous), samples in answers.items()
     ]
     shown = page("Workers, when evaluations take unlike times", __doc__, header, rows)
     save(options.out, facts, shown, {"samples": samples})

@@ -58,9 +58,9 @@ def experiment(hidden: list[int]) -> Experiment:
 def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, list[int]]:
     """The number of parameters, and the bytes of each generation."""
     evolution = OpenAIES(population=POPULATION, episodes=episodes, together=POPULATION // MEMBERS)
-    found = evaluation_plan(replace(experiment(hidden), ec=evolution), evolution)
-    evolver = evolution.evolver(found.space, 0)
-    make = partial(SeedFollower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
+    plan = evaluation_plan(replace(experiment(hidden), ec=evolution), evolution)
+    evolver = evolution.evolver(plan.space, 0)
+    make = partial(SeedFollower, plan.make, partial(evolution.centre, plan.space, 0)) if by_seed else plan.make
     group = Counted(Local().spawn(make, MEMBERS))
     dispatcher: Dispatcher = (
         SeedDispatcher(group, evolver, POPULATION) if by_seed else WeightDispatcher(group, None, POPULATION)
@@ -68,16 +68,17 @@ def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, l
     sent = []
     for _ in range(GENERATIONS):
         before = group.bytes
-        tasks = [dispatcher.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
+        tasks = [dispatcher.send(evolver.ask(plan.together)) for _ in range(MEMBERS)]
         for task in tasks:
             answers = dispatcher.answers(task)
             evaluations = [
-                to_evaluation(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
+                to_evaluation(individual, answer)[0]
+                for individual, answer in zip(task.individuals, answers.each, strict=True)
             ]
             dispatcher.tell(evaluations)
             evolver.tell(evaluations)
         sent.append(group.bytes - before)
-    return found.space.size, sent
+    return plan.space.size, sent
 
 
 def main() -> None:
@@ -88,7 +89,7 @@ def main() -> None:
         whole = generations(hidden, episodes, False)[1]
         samples.append({"parameters": size, "episodes": episodes, "by seed": seeds, "whole": whole})
         numbers = (size, episodes, seeds[0], seeds[-1], whole[-1], round(whole[-1] / seeds[-1]))
-        rows.append([f"{one:,}" for one in numbers])
+        rows.append([f"{number:,}" for number in numbers])
     header = ["parameters", "episodes", "by seed, first generation", "by seed, fifth", "whole, fifth", "times"]
     facts = machine()
     title = f"Bytes of a generation of {POPULATION} individuals in {MEMBERS} tasks"

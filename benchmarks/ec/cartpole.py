@@ -100,11 +100,11 @@ def serve(make: Callable[[], Generation]) -> None:
         say([steps, time.perf_counter() - began, episodes])
 
 
-def row(name: str, found: list[Any], own: list[Any]) -> list[str]:
+def row(name: str, samples: list[Any], own: list[Any]) -> list[str]:
     """Of the table; each sample is [steps, seconds, episodes]."""
-    rates = [steps / seconds for steps, seconds, _ in found]
+    rates = [steps / seconds for steps, seconds, _ in samples]
     lead = median(steps / seconds / rate for (steps, seconds, _), rate in zip(own, rates, strict=True))
-    lengths = median(steps / episodes for steps, _, episodes in found)
+    lengths = median(steps / episodes for steps, _, episodes in samples)
     return [name, f"{median(rates):,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}", f"{lead:.2f}", f"{lengths:.0f}"]
 
 
@@ -115,10 +115,12 @@ def main() -> None:
         workers = {
             name: stack.enter_context(Worker(python, program, name)) for name, (python, _) in CONTESTANTS.items()
         }
-        contests = {name: lambda number, one=one: one.answer(options.seconds) for name, one in workers.items()}
+        contests = {
+            name: lambda number, worker=worker: worker.answer(options.seconds) for name, worker in workers.items()
+        }
         answers = alternate(contests, range(options.rounds))
     header = ["2 workers", "steps/s", "least", "most", "evorl's over it", "steps of an episode"]
-    rows = [row(name, found, answers["evorl openai_es"]) for name, found in answers.items()]
+    rows = [row(name, samples, answers["evorl openai_es"]) for name, samples in answers.items()]
     facts |= {f"versions of {name}": worker.versions for name, worker in workers.items()}
     shown = page(f"CartPole: a population of {POPULATION} with {WORKERS} workers", __doc__, header, rows)
     save(options.out, facts, shown, {"samples": answers})

@@ -84,8 +84,8 @@ def contest(before: int, episodes: int, words: list[str]) -> dict[str, Callable[
         already, weights = population.steps, []
         for _ in range(GENERATIONS):
             generation(population)  # whose individuals are the population now
-            people = [one.individual for one in population.evolver.population]
-            weights.append(np.stack([one.weights for one in people if one.weights is not None]))
+            people = [evaluation.individual for evaluation in population.evolver.population]
+            weights.append(np.stack([individual.weights for individual in people if individual.weights is not None]))
         population.close()
         steps, seconds = loop(population.experiment, episodes, weights)
         assert steps == population.steps - already, "the bare loop played something else"
@@ -108,17 +108,17 @@ def loop(made: Experiment, episodes: int, generations: list[NDArray[np.float32]]
         arena = world.arena(POPULATION, keys)
         crowd = StackedPolicies(Actor(arena.spec, made.rl.net), weights)
         noise = torch.zeros(POPULATION, noise_size(arena.spec.action))
-        now, rows, alive = arena.recv(), np.arange(POPULATION), np.ones(POPULATION, bool)
+        decisions, rows, alive = arena.recv(), np.arange(POPULATION), np.ones(POPULATION, bool)
         left = np.full(POPULATION, episodes)
-        crowd.act(tuple(torch.from_numpy(x) for x in now.inputs), None, noise, None, None)
+        crowd.act(tuple(torch.from_numpy(x) for x in decisions.inputs), None, noise, None, None)
         gc.collect()
         began = time.perf_counter()
         while alive.any():
-            decision = crowd.act(tuple(torch.from_numpy(x) for x in now.inputs), None, noise, None, None)
+            decision = crowd.act(tuple(torch.from_numpy(x) for x in decisions.inputs), None, noise, None, None)
             arena.send(rows, decision.played.numpy())
-            now = arena.recv()
+            decisions = arena.recv()
             steps += int(alive.sum())
-            ended = np.flatnonzero(alive & (now.terminated | now.truncated))
+            ended = np.flatnonzero(alive & (decisions.terminated | decisions.truncated))
             if ended.size:
                 left[ended] -= 1
                 over = ended[left[ended] == 0]
@@ -135,13 +135,13 @@ def main() -> None:
     torch.set_num_threads(1)
     rows, samples = [], {}
     for name, about in WORLDS.items():
-        found = alternate(contest(*about), range(options.rounds))
+        speeds = alternate(contest(*about), range(options.rounds))
         for tasks in TASKS:
-            share = [a / b for a, b in zip(found[tasks], found["bare"], strict=True)]
+            share = [a / b for a, b in zip(speeds[tasks], speeds["bare"], strict=True)]
             low, middle, high = np.quantile(share, (0.25, 0.5, 0.75))
-            rates = (f"{median(found[one]):,.0f}" for one in (tasks, "bare"))
+            rates = (f"{median(speeds[arm]):,.0f}" for arm in (tasks, "bare"))
             rows.append([f"{name}, {tasks}", *rates, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"])
-        samples[name] = found
+        samples[name] = speeds
     header = ["world", "ours, steps/s", "bare loop, steps/s", "ours / bare", "quartiles"]
     lines = page(f"Play: {POPULATION} policies in one forward pass", __doc__, header, rows)
     save(options.out, machine(), lines, {"samples": samples})

@@ -81,27 +81,29 @@ def ours() -> dict[str, type[IndependentEvolution]]:
 
     Samplers of optuna are left out: they are made for tens of numbers and hundreds of evaluations.
     """
-    found = {}
+    kinds = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
         if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
             kind = getattr(import_module(module), name)
             if issubclass(kind, IndependentEvolution) and not issubclass(kind, EarlyStopping | Optuna):
-                found[path.stem] = kind
-    return found
+                kinds[path.stem] = kind
+    return kinds
 
 
-def evolved(name: str, kind: type[IndependentEvolution], problem: Problem, seed: int) -> Run:
+def run_evolver(name: str, kind: type[IndependentEvolution], problem: Problem, seed: int) -> Run:
     size = 4 + int(3 * np.log(problem.dimensions)) if name == "cma_es" else 50 if problem.count == 1 else 100
     low, high = problem.bounds
     grid = {"descriptors": {f"x{k}": (low[k], high[k], 10) for k in range(2)}} if name == "map_elites" else {}
     evolver = kind(population=size, **grid).evolver(Space.box(low, high), seed)
     spent = 0
     while True:
-        asked = evolver.ask()
-        values = problem.evaluate(np.array([one.genes for one in asked]))
-        evolver.tell([Evaluation(one, tuple(f)) for one, f in zip(asked, values.tolist(), strict=True)])
-        spent += len(asked)
+        proposals = evolver.ask()
+        values = problem.evaluate(np.array([individual.genes for individual in proposals]))
+        evolver.tell(
+            [Evaluation(individual, tuple(f)) for individual, f in zip(proposals, values.tolist(), strict=True)]
+        )
+        spent += len(proposals)
         yield spent, values if problem.count == 1 else objectives(evolver.population)
 
 
@@ -123,8 +125,8 @@ def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
     low, high = problem.bounds
     more = {"ref_dirs": directions(problem.count, size)} if algorithm == "NSGA3" else {}
     running = kind(pop_size=size, **more)
-    theirs = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
-    running.setup(theirs, termination=NoTermination(), seed=seed, verbose=False)
+    program = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
+    running.setup(program, termination=NoTermination(), seed=seed, verbose=False)
     while True:
         running.next()
         yield running.evaluator.n_eval, -running.pop.get("F")
@@ -145,14 +147,14 @@ def pycma(problem: Problem, seed: int) -> Run:
 
 
 def contestants(problem: Problem) -> dict[str, Contestant]:
-    found: dict[str, Contestant] = {
-        name: lambda problem, seed, name=name, kind=kind: evolved(name, kind, problem, seed)
+    programs: dict[str, Contestant] = {
+        name: lambda problem, seed, name=name, kind=kind: run_evolver(name, kind, problem, seed)
         for name, kind in ours().items()
         if problem.count == 1 or kind.several
     }
     for name in ("GA", "DE", "PSO") if problem.count == 1 else ("NSGA2", "NSGA3"):
-        found[f"pymoo {name}"] = lambda problem, seed, name=name: pymoos(name, problem, seed)
-    return {**found, "cma": pycma} if problem.count == 1 else found
+        programs[f"pymoo {name}"] = lambda problem, seed, name=name: pymoos(name, problem, seed)
+    return {**programs, "cma": pycma} if problem.count == 1 else programs
 
 
 def is_peer(name: str) -> bool:
@@ -187,62 +189,62 @@ def curve(run: Run, problem: Problem, evaluations: int) -> list[float]:
 
 def measure(profile: Profile) -> dict[str, dict[str, Points]]:
     """Curves [S, POINTS] by problem and contestant."""
-    found: dict[str, dict[str, Points]] = {}
+    by_problem: dict[str, dict[str, Points]] = {}
     for problem in problems():
         began = time.perf_counter()
         budget = profile.single if problem.count == 1 else profile.several
-        found[problem.id] = {
+        by_problem[problem.id] = {
             name: np.array([curve(make(problem, seed), problem, budget) for seed in range(profile.seeds)])
             for name, make in contestants(problem).items()
         }
         print(f"  {problem.id}: {time.perf_counter() - began:.1f} s", flush=True)
-    return found
+    return by_problem
 
 
 # ------------------------------------------------------------------ results
 
 
-def rows(found: dict[str, dict[str, Points]], names: list[str]) -> list[list[str]]:
+def rows(by_problem: dict[str, dict[str, Points]], names: list[str]) -> list[list[str]]:
     """Medians at the end; the best of a row in bold."""
     table = []
-    for problem, curves in found.items():
+    for problem, curves in by_problem.items():
         sign = -1 if "cma" in curves else 1
-        ends = {name: float(np.median(one[:, -1])) for name, one in curves.items()}
+        ends = {name: float(np.median(curve[:, -1])) for name, curve in curves.items()}
         shown = {name: f"{sign * end:.3g}" if sign < 0 else f"{end:.4f}" for name, end in ends.items()}
         top = shown[max(ends, key=lambda name: ends[name])]
         cells = [shown.get(name, "") for name in names]
-        table.append([problem, *(f"**{one}**" if one == top else one for one in cells)])
+        table.append([problem, *(f"**{cell}**" if cell == top else cell for cell in cells)])
     return table
 
 
-def write_curves(path: Path, found: dict[str, dict[str, Points]], profile: Profile) -> None:
+def write_curves(path: Path, by_problem: dict[str, dict[str, Points]], profile: Profile) -> None:
     with path.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(["problem", "contestant", "seed", "evaluations", "value"])
-        for problem, curves in found.items():
+        for problem, curves in by_problem.items():
             budget, sign = (profile.single, -1) if "cma" in curves else (profile.several, 1)
-            for name, one in curves.items():
-                for (seed, point), value in np.ndenumerate(one):
+            for name, curve in curves.items():
+                for (seed, point), value in np.ndenumerate(curve):
                     lines.writerow([problem, name, seed, budget * (point + 1) // POINTS, f"{sign * value:.6g}"])
 
 
-def draw(path: Path, found: dict[str, dict[str, Points]], profile: Profile) -> None:
+def draw(path: Path, by_problem: dict[str, dict[str, Points]], profile: Profile) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(name for curves in found.values() for name in curves))
+    names = list(dict.fromkeys(name for curves in by_problem.values() for name in curves))
     greys = cycle(("black", "dimgray", "darkgray", "rosybrown"))  # no more peers than these share a panel
     shades = plt.get_cmap("tab20").colors
     hues = iter(shades[::2] + shades[1::2])
     colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
     figure, axes = plt.subplots(4, 4, figsize=(15, 13), layout="constrained")
-    for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
+    for axis, (problem, curves) in zip(axes.flat, by_problem.items(), strict=True):
         budget, sign = (profile.single, -1) if "cma" in curves else (profile.several, 1)
         x = budget * np.arange(1, POINTS + 1) / POINTS
-        for name, one in curves.items():
-            low, middle, high = np.quantile(sign * one, (0, 0.5, 1), axis=0)
+        for name, curve in curves.items():
+            low, middle, high = np.quantile(sign * curve, (0, 0.5, 1), axis=0)
             axis.plot(x, middle, "--" if is_peer(name) else "-", color=colours[name], label=name, linewidth=1.6)
             axis.fill_between(x, low, high, color=colours[name], alpha=0.12, linewidth=0)
         axis.set(title=problem, xlim=(0, budget))
@@ -262,15 +264,18 @@ def main() -> None:
     options = parser.parse_args()
     profile = PROFILES[options.profile.partition("=")[2]]
     warnings.simplefilter("ignore")
-    found = measure(profile)
-    names = list(dict.fromkeys(name for curves in found.values() for name in curves))
-    lines = page("Evolvers on test problems", __doc__, ["", *names], rows(found, names))
+    by_problem = measure(profile)
+    names = list(dict.fromkeys(name for curves in by_problem.values() for name in curves))
+    lines = page("Evolvers on test problems", __doc__, ["", *names], rows(by_problem, names))
     facts = {**machine(), "versions": versions("numpy", "pymoo", "cma", "moocore")}
-    ends = {problem: {name: one[:, -1].tolist() for name, one in curves.items()} for problem, curves in found.items()}
+    ends = {
+        problem: {name: curve[:, -1].tolist() for name, curve in curves.items()}
+        for problem, curves in by_problem.items()
+    }
     save(options.out, facts, [*lines, "", "![Convergence](problems.png)"], {"at the end": ends})
     if options.out is not None:
-        write_curves(options.out / "problems.csv", found, profile)
-        draw(options.out / "problems.png", found, profile)
+        write_curves(options.out / "problems.csv", by_problem, profile)
+        draw(options.out / "problems.png", by_problem, profile)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,11 @@ def ours() -> Callable[[int], Solved]:
         began = time.perf_counter()
         evolver = NSGA2(population=POPULATION).evolver(space, seed)
         for _ in range(GENERATIONS):
-            asked = evolver.ask()
-            values = problem.evaluate(np.array([one.genes for one in asked]))
-            evolver.tell([Evaluation(one, tuple(f)) for one, f in zip(asked, values.tolist(), strict=True)])
+            proposals = evolver.ask()
+            values = problem.evaluate(np.array([individual.genes for individual in proposals]))
+            evolver.tell(
+                [Evaluation(individual, tuple(f)) for individual, f in zip(proposals, values.tolist(), strict=True)]
+            )
         return time.perf_counter() - began, -objectives(evolver.population)
 
     return solve
@@ -120,12 +122,15 @@ def evaluated(worker: Worker, seed: int) -> Evaluated:
     return round(seconds, 4), round(busy, 4), round(hypervolume(-np.array(values), (-1.1, -1.1)), 5)
 
 
-def row(name: str, found: list[Evaluated], own: list[Evaluated]) -> list[str]:
+def row(name: str, samples: list[Evaluated], own: list[Evaluated]) -> list[str]:
     """Of the table."""
-    seconds, busy, volumes = zip(*found, strict=True)
-    lead = [median(theirs[i] / mine[i] for theirs, mine in zip(found, own, strict=True)) for i in (0, 1)]
+    seconds, busy, volumes = zip(*samples, strict=True)
+    lead = [
+        median(peer_sample[i] / own_sample[i] for peer_sample, own_sample in zip(samples, own, strict=True))
+        for i in (0, 1)
+    ]
     times = [min(seconds), median(seconds), lead[0], median(busy), lead[1]]
-    return [name, *(f"{one:.3f}" for one in times), f"{median(volumes):.4f}", f"{min(volumes):.4f}"]
+    return [name, *(f"{time:.3f}" for time in times), f"{median(volumes):.4f}", f"{min(volumes):.4f}"]
 
 
 def main() -> None:
@@ -135,9 +140,11 @@ def main() -> None:
         workers = {
             name: stack.enter_context(Worker(python, program, name)) for name, (python, _) in CONTESTANTS.items()
         }
-        contests = {name: lambda number, one=one: evaluated(one, number + 1) for name, one in workers.items()}
+        contests = {
+            name: lambda number, worker=worker: evaluated(worker, number + 1) for name, worker in workers.items()
+        }
         answers = alternate(contests, range(options.rounds))
-    rows = [row(name, found, answers["evorl"]) for name, found in answers.items()]
+    rows = [row(name, samples, answers["evorl"]) for name, samples in answers.items()]
     header = [
         "NSGA-II of",
         "seconds, best",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.parts import ALONE, CLUSTER, Sweep
-from evorl.reproduction.scores import told
+from evorl.reproduction.scores import score_text
 
 
 class World(NamedTuple):
@@ -41,10 +41,10 @@ HALF = {"seaquest": ("rl.sampling.queue=0.5", "rl.sampling.uniform=0.5")}
 
 def sweep(world: str, name: str, experiments: Sequence[str], *words: str) -> Sweep:
     """Some experiments of a world's folder, with its seeds."""
-    found = WORLDS[world]
-    chosen = "+experiment=" + ",".join(f"{found.experiments}/{one}" for one in experiments)
+    case = WORLDS[world]
+    chosen = "+experiment=" + ",".join(f"{case.experiments}/{experiment}" for experiment in experiments)
     own = ("record.tensorboard=false",)
-    return Sweep(f"{world}_{name}", (found.seeds, chosen, *words, *own), found.launcher)
+    return Sweep(f"{world}_{name}", (case.seeds, chosen, *words, *own), case.launcher)
 
 
 def uniform(world: str) -> Sweep:
@@ -86,10 +86,10 @@ def rules(run: RunRecord) -> tuple[str, ...]:
     )
 
 
-def ends(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def ends(by_world: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """The scores at the end, of what is compared on each world."""
     return "; ".join(
         f"{WORLDS[world].title}: "
-        + ", ".join(f"{name} {told(one['end'], WORLDS[world].digits)}" for name, one in each.items())
-        for world, each in found.items()
+        + ", ".join(f"{name} {score_text(scores['end'], WORLDS[world].digits)}" for name, scores in each.items())
+        for world, each in by_world.items()
     )

@@ -25,8 +25,19 @@ from matplotlib.figure import Figure
 from benchmarks.elite_replay.arms import PROFILES, WORLDS, ends, half, uncorrected, world_of
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.scores import METRIC, Score, at, core_hours, curve, mean, median_policies, samples, scored, told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.scores import (
+    METRIC,
+    Score,
+    at,
+    core_hours,
+    curve,
+    mean,
+    median_policies,
+    samples,
+    score_text,
+    scored,
+)
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 from evorl.reproduction.verdicts import beside
 
 TITLES = {"vtrace": "V-trace", "none": "no correction"}
@@ -38,11 +49,11 @@ Runs = dict[str, dict[str, list[RunRecord]]]
 
 
 def gathered(runs: list[RunRecord]) -> Runs:
-    found: Runs = {world: {} for world in WORLDS}
+    by_world: Runs = {world: {} for world in WORLDS}
     for run in runs:
         if run.result is not None:
-            found[world_of(run)].setdefault(run.config["rl.correction"], []).append(run)
-    return {world: dict(sorted(each.items(), reverse=True)) for world, each in found.items() if each}
+            by_world[world_of(run)].setdefault(run.config["rl.correction"], []).append(run)
+    return {world: dict(sorted(each.items(), reverse=True)) for world, each in by_world.items() if each}
 
 
 def scores_of(runs: list[RunRecord], every: float) -> dict[str, Score | None]:
@@ -55,19 +66,19 @@ def scores_of(runs: list[RunRecord], every: float) -> dict[str, Score | None]:
     }
 
 
-def rows(found: Runs) -> tuple[list[list[str]], dict[str, dict[str, dict[str, Score | None]]]]:
+def rows(by_world: Runs) -> tuple[list[list[str]], dict[str, dict[str, dict[str, Score | None]]]]:
     """Of the table, and the scores by world and correction."""
     shown, data = [], {}
-    for world, each in found.items():
+    for world, each in by_world.items():
         known = WORLDS[world]
         data[world] = {name: scores_of(runs, known.every) for name, runs in each.items()}
-        for name, mine in data[world].items():
+        for name, estimates in data[world].items():
             base, cells = data[world].get("vtrace", {}), []
             for what in ("end", "overall"):
-                one = mine[what]
-                cells += [told(one, known.digits), beside(one, base.get(what))]
-            kl, runs = mine["kl"], each[name]
-            cells += [told(kl, 2), f"{core_hours(runs):.2f}"]
+                estimate = estimates[what]
+                cells += [score_text(estimate, known.digits), beside(estimate, base.get(what))]
+            kl, runs = estimates["kl"], each[name]
+            cells += [score_text(kl, 2), f"{core_hours(runs):.2f}"]
             steps = f"{float(runs[0].config['budget.steps']):,.0f}"
             shown.append([f"{known.title}, {TITLES[name]}", f"{len(runs)}", steps, *cells])
     return shown, data
@@ -81,27 +92,27 @@ def verdict(pong: Mapping[str, Mapping[str, Score | None]]) -> str:
     return "passed" if beside(none, vtrace) == "below" and none.iqm <= vtrace.iqm - BEHIND else "failed"
 
 
-def draw(found: Runs) -> Figure:
-    drawn, axes = panels([WORLDS[world].title for world in found], "environment steps (decisions)", "return")
-    for one, (world, each) in zip(axes, found.items(), strict=True):
+def draw(by_world: Runs) -> Figure:
+    drawn, axes = panels([WORLDS[world].title for world in by_world], "environment steps (decisions)", "return")
+    for axis, (world, each) in zip(axes, by_world.items(), strict=True):
         for number, (name, runs) in enumerate(each.items()):
             band = curve(runs, float(runs[0].config["budget.steps"]), WORLDS[world].every)
-            shaded(one, *band, f"C{number}", f"{TITLES[name]}, seeds: {len(runs)}")
+            shaded(axis, *band, f"C{number}", f"{TITLES[name]}, seeds: {len(runs)}")
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
-    found = gathered(there.runs)
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    by_world = gathered(results.runs)
+    if not by_world:
         return None
-    shown, data = rows(found)
+    shown, data = rows(by_world)
     gates = {}
-    if "vector_pong" in found:
+    if "vector_pong" in by_world:
         what = f"Vector Pong: no correction ends {BEHIND:.0f} points or more below V-trace, intervals apart"
         gates[what] = verdict(data["vector_pong"])
     header = ["world, correction", "seeds", "steps", "return at the end", "beside V-trace", "mean over the run"]
     policies, medians = median_policies({
-        f"{world}_{one}": runs for world, each in found.items() for one, runs in each.items()
+        f"{world}_{correction}": runs for world, each in by_world.items() for correction, runs in each.items()
     })  # fmt: skip
     return Analysis(
         header=[*header, "beside V-trace", "KL", "core hours"],
@@ -109,19 +120,21 @@ def analyse(there: Found) -> Analysis | None:
         also=[medians],
         policies=policies,
         gates=gates,
-        pictures=[Picture("correction", "Return over environment steps", draw(found))],
+        pictures=[Picture("correction", "Return over environment steps", draw(by_world))],
         data={
             "table": {
-                world: {name: {k: x and x._asdict() for k, x in mine.items()} for name, mine in each.items()}
+                world: {name: {k: x and x._asdict() for k, x in estimates.items()} for name, estimates in each.items()}
                 for world, each in data.items()
             },
-            "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in found.items()},
+            "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in by_world.items()},
         },
     )
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    return ends({world: {TITLES[name]: one for name, one in each.items()} for world, each in data["table"].items()})
+    return ends(
+        {world: {TITLES[name]: scores for name, scores in each.items()} for world, each in data["table"].items()}
+    )
 
 
 TABLE = Table(

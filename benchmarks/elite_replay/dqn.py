@@ -26,9 +26,9 @@ from benchmarks.speed.common import PEERS, answer
 from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.parts import ALONE, CLUSTER, Given, Measurement, Sweep
-from evorl.reproduction.scores import core_hours, curve, mean, median_policies, samples, scored, told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.parts import ALONE, CLUSTER, Inputs, Measurement, Sweep
+from evorl.reproduction.scores import core_hours, curve, mean, median_policies, samples, score_text, scored
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 from evorl.reproduction.verdicts import beside
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def sb3(world: str, made: Experiment, seed: int) -> tuple[str, str, dict[str, An
 def cleanrl(world: str, made: Experiment, seed: int) -> tuple[str, str, dict[str, Any]]:
     """The same of CleanRL's program, whose network is written into it."""
     rl, steps = made.rl, int(made.budget.steps)
-    given = {
+    arguments = {
         "total-timesteps": steps, "learning-rate": rl.lr, "buffer-size": rl.capacity, "gamma": rl.gamma,
         "target-network-frequency": rl.target_every * rl.horizon, "batch-size": rl.batch, "start-e": rl.epsilon.start,
         "end-e": rl.epsilon.end, "exploration-fraction": rl.epsilon.steps / steps, "learning-starts": rl.warm_up,
         "train-frequency": rl.horizon, "cuda": "false",
     }  # fmt: skip
-    words = [str(word) for name, value in given.items() for word in (f"--{name}", value)]
+    words = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
     program = "dqn_atari" if world == "pong" else "dqn"
     return (
         "cleanrl_dqn.py",
@@ -104,14 +104,14 @@ OTHERS = {SB3: sb3, CLEANRL: cleanrl}
 
 
 def play(
-    of: Callable[..., tuple[str, str, dict[str, Any]]], world: str, words: Sequence[str], seed: int, given: Given
+    of: Callable[..., tuple[str, str, dict[str, Any]]], world: str, words: Sequence[str], seed: int, inputs: Inputs
 ) -> dict[str, Any]:
     """What a peer's program says at its end: ``versions``, and ``episodes`` (step, return)."""
-    made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *given.words])
+    made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *inputs.words])
     program, kind, settings = of(world, made, seed)
     began = time.monotonic()
-    found = answer(PEERS, program, *filter(None, [kind]), json.dumps(settings))
-    return {**found, "settings": settings, "seconds": time.monotonic() - began}
+    played = answer(PEERS, program, *filter(None, [kind]), json.dumps(settings))
+    return {**played, "settings": settings, "seconds": time.monotonic() - began}
 
 
 def others(profile: str) -> list[Measurement]:
@@ -130,10 +130,10 @@ def kept(name: str, world: str, seed: int) -> str:
 
 def record(played: Mapping[str, Any], seed: int, steps: float, every: float) -> RunRecord:
     """A peer's run in the form of ours: at every so many steps the mean of the last episodes that have ended."""
-    ends, found = (np.array(x, np.float64) for x in zip(*played["episodes"], strict=True))
+    ends, returns = (np.array(x, np.float64) for x in zip(*played["episodes"], strict=True))
     grid = np.arange(every, steps + 1, every)
     grid = grid[grid >= ends[0]]
-    past = [found[: np.searchsorted(ends, step, "right")][-EPISODES:] for step in grid]
+    past = [returns[: np.searchsorted(ends, step, "right")][-EPISODES:] for step in grid]
     series = Series(grid, grid, np.array([x.mean() for x in past]))
     return RunRecord(
         directory=Path(),
@@ -149,21 +149,21 @@ Runs = dict[str, dict[str, list[RunRecord]]]
 """Runs by world and name."""
 
 
-def gathered(there: Found) -> Runs:
+def gathered(results: Results) -> Runs:
     """All runs that have ended, of the worlds that ours have."""
-    found: Runs = {world: {} for world in PROFILES[there.profile]}
-    for run in there.runs:
+    by_world: Runs = {world: {} for world in PROFILES[results.profile]}
+    for run in results.runs:
         if run.result is not None:
             name = HUBER if run.config["rl.huber"] == 1 else SQUARED
-            found[world_of(run).removeprefix("vector_")].setdefault(name, []).append(run)
-    found = {world: each for world, each in found.items() if each}
-    for world, each in found.items():
+            by_world[world_of(run).removeprefix("vector_")].setdefault(name, []).append(run)
+    by_world = {world: each for world, each in by_world.items() if each}
+    for world, each in by_world.items():
         steps = float(next(iter(each.values()))[0].config["budget.steps"])
         for name in OTHERS:
-            played = {seed: there.measured.get(kept(name, world, seed)) for seed in SEEDS[there.profile]}
-            runs = [record(one, seed, steps, grid_of(steps)) for seed, one in played.items() if one]
+            played = {seed: results.measured.get(kept(name, world, seed)) for seed in SEEDS[results.profile]}
+            runs = [record(answer, seed, steps, grid_of(steps)) for seed, answer in played.items() if answer]
             each |= {name: runs} if runs else {}
-    return found
+    return by_world
 
 
 def grid_of(steps: float) -> float:
@@ -172,61 +172,65 @@ def grid_of(steps: float) -> float:
 
 def last(run: RunRecord) -> float:
     """The newest mean of the last episodes."""
-    found = run.last(METRIC)
-    return float("nan") if found is None else found
+    value = run.last(METRIC)
+    return float("nan") if value is None else value
 
 
-def rows(found: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
+def rows(by_world: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
     """Of the table, the same as numbers, and the verdicts of the rule fixed before the runs."""
     shown, data, gates = [], dict[str, Any](), dict[str, str]()
-    for world, each in found.items():
+    for world, each in by_world.items():
         scores = {
             name: {"end": scored(runs, last), "overall": scored(runs, lambda run: mean(run, METRIC, 0.0, np.inf))}
             for name, runs in each.items()
         }
-        for name, mine in scores.items():
+        for name, estimates in scores.items():
             runs, cells = each[name], []
             steps = float(runs[0].config["budget.steps"])
             other = scores.get(SAME_LOSS.get(name, ""), {})
-            for what, one in mine.items():
-                cells += [told(one), beside(one, other.get(what))]
+            for what, estimate in estimates.items():
+                cells += [score_text(estimate), beside(estimate, other.get(what))]
             if name in SAME_LOSS and len(runs) > 1 and other:
-                verdict = "failed" if beside(mine["end"], other["end"]) == "below" else "passed"
+                verdict = "failed" if beside(estimates["end"], other["end"]) == "below" else "passed"
                 gates[f"{TITLES[world]}, {name}: not below {SAME_LOSS[name]} at the end"] = verdict
             title = f"{TITLES[world]}, {name}"
             shown.append([title, f"{len(runs)}", f"{steps:,.0f}", *cells, f"{core_hours(runs):.3f}"])
         data[world] = {
             name: {
-                **{what: one and one._asdict() for what, one in mine.items()},
+                **{what: estimate and estimate._asdict() for what, estimate in estimates.items()},
                 "runs": samples(each[name], METRIC),
             }
-            for name, mine in scores.items()
+            for name, estimates in scores.items()
         }  # fmt: skip
     return shown, data, gates
 
 
-def draw(found: Runs) -> Figure:
+def draw(by_world: Runs) -> Figure:
     drawn, axes = panels(
-        [TITLES[world] for world in found], "environment steps (decisions)", f"return of the last {EPISODES} episodes"
+        [TITLES[world] for world in by_world],
+        "environment steps (decisions)",
+        f"return of the last {EPISODES} episodes",
     )
-    for one, each in zip(axes, found.values(), strict=True):
+    for axis, each in zip(axes, by_world.values(), strict=True):
         for name, runs in each.items():
             steps = float(runs[0].config["budget.steps"])
             band = curve(runs, steps, grid_of(steps), METRIC)
-            shaded(one, *band, COLOURS[name], f"{name}, seeds: {len(runs)}")
+            shaded(axis, *band, COLOURS[name], f"{name}, seeds: {len(runs)}")
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
-    found = gathered(there)
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    by_world = gathered(results)
+    if not by_world:
         return None
-    shown, data, gates = rows(found)
+    shown, data, gates = rows(by_world)
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
-    everyone = [run for each in found.values() for runs in each.values() for run in runs]
-    versions = {place.partition("/")[2].rsplit("-", 2)[0]: one["versions"] for place, one in there.measured.items()}
+    everyone = [run for each in by_world.values() for runs in each.values() for run in runs]
+    versions = {
+        place.partition("/")[2].rsplit("-", 2)[0]: answer["versions"] for place, answer in results.measured.items()
+    }
     policies, medians = median_policies({
-        f"dqn_{world}_{name}": each[title] for world, each in found.items() for name, title in OURS.items()
+        f"dqn_{world}_{name}": each[title] for world, each in by_world.items() for name, title in OURS.items()
         if title in each
     })  # fmt: skip
     return Analysis(
@@ -235,7 +239,7 @@ def analyse(there: Found) -> Analysis | None:
         also=[medians],
         policies=policies,
         gates=gates,
-        pictures=[Picture("dqn", "Return over environment steps", draw(found))],
+        pictures=[Picture("dqn", "Return over environment steps", draw(by_world))],
         facts={"core hours": round(core_hours(everyone), 2), **versions},
         data={"table": data},
     )
@@ -243,13 +247,13 @@ def analyse(there: Found) -> Analysis | None:
 
 def measured(data: Mapping[str, Any]) -> str:
     return "; ".join(
-        f"{TITLES[world]}: " + ", ".join(f"{name} {told(one['end'])}" for name, one in each.items())
+        f"{TITLES[world]}: " + ", ".join(f"{name} {score_text(scores['end'])}" for name, scores in each.items())
         for world, each in data["table"].items()
     )
 
 
-def profile(name: str, told: str, hours: float) -> Profile:
-    return Profile(told, hours, [*SWEEPS[name], *others(name)])
+def profile(name: str, size: str, hours: float) -> Profile:
+    return Profile(size, hours, [*SWEEPS[name], *others(name)])
 
 
 TABLE = Table(

@@ -50,10 +50,10 @@ from evorl.reproduction.scores import (
     mean,
     median_policies,
     samples,
+    score_text,
     scored,
-    told,
 )
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Rows, Table
 from evorl.reproduction.verdicts import beside
 
 SWEEPS = {
@@ -67,13 +67,15 @@ Runs = dict[str, dict[tuple[str, ...], list[RunRecord]]]
 
 
 def gathered(runs: Sequence[RunRecord]) -> Runs:
-    found: Runs = {}
+    by_world: Runs = {}
     for run in runs:
         if run.result is not None:
-            found.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
+            by_world.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
     order = [(UNIFORM,), *((rule,) for rule in ELITE.values()), *((UNIFORM, rule) for rule in ELITE.values())]
     return {
-        world: {one: found[world][one] for one in order if one in found[world]} for world in WORLDS if world in found
+        world: {names: by_world[world][names] for names in order if names in by_world[world]}
+        for world in WORLDS
+        if world in by_world
     }
 
 
@@ -96,8 +98,8 @@ def annealed(runs: Sequence[RunRecord]) -> float:
 
     def first(run: RunRecord) -> float:
         series = run.series["replay/candidates_elite"]
-        one = series.steps[series.values == 1]
-        return float(one[0]) if len(one) else float("inf")
+        steps = series.steps[series.values == 1]
+        return float(steps[0]) if len(steps) else float("inf")
 
     return max(first(run) for run in runs)
 
@@ -108,8 +110,8 @@ def divergence(run: RunRecord, begin: float, end: float) -> float:
     match rules(run):
         case (_, _):
             return elite_kl / uniform_kl
-        case (one,):
-            return uniform_kl if one == UNIFORM else elite_kl
+        case (rule,):
+            return uniform_kl if rule == UNIFORM else elite_kl
     return float("nan")
 
 
@@ -122,52 +124,52 @@ def falls(run: RunRecord) -> bool:
 
 
 def numbers(scores: dict[str, Score | None]) -> dict[str, Any]:
-    return {name: one and one._asdict() for name, one in scores.items()}
+    return {name: estimate and estimate._asdict() for name, estimate in scores.items()}
 
 
-def returns(found: Runs) -> tuple[list[list[str]], dict[str, Any]]:
+def returns(by_world: Runs) -> tuple[list[list[str]], dict[str, Any]]:
     """Rows of the table of returns, and the same as numbers."""
     shown, data = [], dict[str, Any]()
-    for world, each in found.items():
+    for world, each in by_world.items():
         known = WORLDS[world]
         scores = {
-            one[0]: {
+            names[0]: {
                 "end": scored(runs, lambda run, every=known.every: at(run, budget(run), 1, every)),
                 "overall": scored(runs, lambda run, every=known.every: overall(run, every)),
             }
-            for one, runs in each.items()
-            if len(one) == 1
+            for names, runs in each.items()
+            if len(names) == 1
         }
-        for name, mine in scores.items():
+        for name, estimates in scores.items():
             runs, cells = each[name,], []
-            for what, one in mine.items():
-                cells += [told(one, known.digits), beside(one, scores.get(UNIFORM, mine)[what])]
+            for what, estimate in estimates.items():
+                cells += [score_text(estimate, known.digits), beside(estimate, scores.get(UNIFORM, estimates)[what])]
             steps = f"{budget(runs[0]):,.0f}"
             shown.append([f"{known.title}, {name}", f"{len(runs)}", steps, *cells, f"{core_hours(runs):.2f}"])
-        data[world] = {name: numbers(mine) for name, mine in scores.items()}
+        data[world] = {name: numbers(estimates) for name, estimates in scores.items()}
     return shown, data
 
 
-def sampling(found: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
+def sampling(by_world: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
     """Rows of the table of what is sampled, the same as numbers, and the verdicts."""
     shown, data, gates = [], dict[str, Any](), dict[str, str]()
-    for world, each in found.items():
-        chosen = [run for one, runs in each.items() if one != (UNIFORM,) for run in runs]
+    for world, each in by_world.items():
+        chosen = [run for names, runs in each.items() if names != (UNIFORM,) for run in runs]
         if not chosen:
             continue
         turn, title = annealed(chosen), WORLDS[world].title
         spans = {"until": (0.0, turn), "after": (turn, np.inf)}
         scores = {
-            one: {name: scored(runs, lambda run, span=span: divergence(run, *span)) for name, span in spans.items()}
-            for one, runs in each.items()
+            names: {name: scored(runs, lambda run, span=span: divergence(run, *span)) for name, span in spans.items()}
+            for names, runs in each.items()
         }
-        for one, mine in scores.items():
-            name, of = ("both, " + one[1], " of uniform") if len(one) == 2 else (one[0], "")
-            cells = [f"{told(x, 3)}{of if x else ''}" for x in mine.values()]
-            metric = "replay/age_" + part(one[-1])
-            age = scored(each[one], lambda run, metric=metric, turn=turn: mean(run, metric, 0.0, turn))
-            shown.append([f"{title}, {name}", f"{len(each[one])}", *cells, told(age, 0)])
-            data.setdefault(world, {})[name] = numbers(mine)
+        for names, estimates in scores.items():
+            name, of = ("both, " + names[1], " of uniform") if len(names) == 2 else (names[0], "")
+            cells = [f"{score_text(x, 3)}{of if x else ''}" for x in estimates.values()]
+            metric = "replay/age_" + part(names[-1])
+            age = scored(each[names], lambda run, metric=metric, turn=turn: mean(run, metric, 0.0, turn))
+            shown.append([f"{title}, {name}", f"{len(each[names])}", *cells, score_text(age, 0)])
+            data.setdefault(world, {})[name] = numbers(estimates)
         data[world]["candidates is 1 from step"] = turn
         gates |= judged(title, scores)
         gates[f"{title}: candidates falls from 6 to 1, linear in the gradient steps"] = passed(all(map(falls, chosen)))
@@ -182,7 +184,7 @@ def judged(title: str, scores: dict[tuple[str, ...], dict[str, Score | None]]) -
     """The rule fixed before the runs: what is said of the KL of each strategy, and whether it is so."""
     gates = {}
     for rule in ELITE.values():
-        alone, base, pair = (scores.get(one, {}) for one in ((rule,), (UNIFORM,), (UNIFORM, rule)))
+        alone, base, pair = (scores.get(names, {}) for names in ((rule,), (UNIFORM,), (UNIFORM, rule)))
         if alone and base:
             lower = beside(alone["until"], base["until"]) == "below"
             gates[f"{title}, {rule}: less KL than uniform replay until candidates is 1 (intervals apart)"] = passed(
@@ -199,62 +201,62 @@ def judged(title: str, scores: dict[tuple[str, ...], dict[str, Score | None]]) -
     return gates
 
 
-def draw(found: Runs) -> Figure:
+def draw(by_world: Runs) -> Figure:
     """Returns over steps, then the published curves: each game in a panel of its own."""
-    worlds = [*(world for world in found if world not in SCORES), *SCORES]
+    worlds = [*(world for world in by_world if world not in SCORES), *SCORES]
     drawn, axes = panels([WORLDS[world].title for world in worlds], "environment steps (decisions)", "return")
-    for one, world in zip(axes, worlds, strict=True):
-        for names, runs in found.get(world, {}).items():
+    for axis, world in zip(axes, worlds, strict=True):
+        for names, runs in by_world.get(world, {}).items():
             if len(names) == 1:
                 band = curve(runs, budget(runs[0]), WORLDS[world].every)
-                shaded(one, *band, COLOURS[names[0]], f"{names[0]}, seeds: {len(runs)}")
+                shaded(axis, *band, COLOURS[names[0]], f"{names[0]}, seeds: {len(runs)}")
         for name, scores in SCORES.get(world, {}).items():
-            one.plot(STEPS[world], scores, "--", color=COLOURS[name], lw=1, label=f"{name}, published")
-            one.vlines(STEPS[world][-1], *BANDS[world][name], color=COLOURS[name], lw=1)
+            axis.plot(STEPS[world], scores, "--", color=COLOURS[name], lw=1, label=f"{name}, published")
+            axis.vlines(STEPS[world][-1], *BANDS[world][name], color=COLOURS[name], lw=1)
     return legends(drawn)
 
 
-def published_alone(found: Runs) -> str:
+def published_alone(by_world: Runs) -> str:
     """Of the caption: the games of which there are no runs of ours."""
-    games = [WORLDS[world].title.partition(",")[0] for world in SCORES if world not in found]
+    games = [WORLDS[world].title.partition(",")[0] for world in SCORES if world not in by_world]
     return f"; {' and '.join(games)}: the published curves alone, without runs of ours" if games else ""
 
 
-def draw_sampling(found: Runs) -> Figure:
+def draw_sampling(by_world: Runs) -> Figure:
     """The KL of what was replayed, over steps; dotted and dash-dotted where one run has both rules."""
     drawn, axes = panels(
-        [WORLDS[world].title for world in found], "environment steps (decisions)", "KL of the replay's part"
+        [WORLDS[world].title for world in by_world], "environment steps (decisions)", "KL of the replay's part"
     )
-    for one, each in zip(axes, found.values(), strict=True):
+    for axis, each in zip(axes, by_world.values(), strict=True):
         middles = []
         for names, runs in each.items():
             for name in names:
                 grid, band = binned(runs, "replay/kl_" + part(name), budget(runs[0]), budget(runs[0]) / 20)
                 middles.append(band[:, 0])
                 if len(names) == 1:
-                    shaded(one, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
+                    shaded(axis, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
                 else:
                     dashes = ":" if name == names[1] else "-."
-                    one.plot(
+                    axis.plot(
                         grid, band[:, 0], dashes, color=COLOURS[names[1]], lw=1, label=f"both ({names[1]}): {name}"
                     )
-        log_axis(one, np.concatenate(middles), one.yaxis)
+        log_axis(axis, np.concatenate(middles), axis.yaxis)
     return legends(drawn)
 
 
-def policy_name(world: str, one: Sequence[str]) -> str:
-    return "_".join((world, *one)).replace(", ", "_").replace(" ", "_")
+def policy_name(world: str, names: Sequence[str]) -> str:
+    return "_".join((world, *names)).replace(", ", "_").replace(" ", "_")
 
 
-def analyse(there: Found) -> Analysis | None:
-    found = gathered(there.runs)
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    by_world = gathered(results.runs)
+    if not by_world:
         return None
-    shown, data = returns(found)
+    shown, data = returns(by_world)
     header = ["world, replay", "seeds", "steps", "return at the end", "beside uniform", "mean over the run"]
-    chosen, sampled, gates = sampling(found)
+    chosen, sampled, gates = sampling(by_world)
     policies, medians = median_policies(
-        {policy_name(world, one): runs for world, each in found.items() for one, runs in each.items()}
+        {policy_name(world, names): runs for world, each in by_world.items() for names, runs in each.items()}
     )
     return Analysis(
         header=[*header, "beside uniform", "core hours"],
@@ -270,14 +272,15 @@ def analyse(there: Found) -> Analysis | None:
         policies=policies,
         gates=gates,
         pictures=[
-            Picture("elite", f"Return over environment steps{published_alone(found)}", draw(found)),
-            Picture("elite_kl", "KL over environment steps", draw_sampling(found)),
+            Picture("elite", f"Return over environment steps{published_alone(by_world)}", draw(by_world)),
+            Picture("elite_kl", "KL over environment steps", draw_sampling(by_world)),
         ],
         data={
             "returns": data,
             "sampling": sampled,
             "runs": {
-                world: {" and ".join(one): samples(runs) for one, runs in each.items()} for world, each in found.items()
+                world: {" and ".join(names): samples(runs) for names, runs in each.items()}
+                for world, each in by_world.items()
             },
         },
     )  # fmt: skip

@@ -118,25 +118,25 @@ def measure(words: str, samples: int, hangs: int) -> dict[str, list[float]]:
     with called(words) as (group, call):
         call()
         usual = [took(call) for _ in range(10)]
-        found = {"undisturbed": usual}
+        seconds = {"undisturbed": usual}
         for name, victims in VICTIMS.items():
-            found[name] = []
+            seconds[name] = []
             for _ in range(samples):
                 moment = draw.uniform(0, median(usual))
-                found[name].append(recovery(group, call, victims(group), signal.SIGKILL, moment))
+                seconds[name].append(recovery(group, call, victims(group), signal.SIGKILL, moment))
                 for _ in range(2):
                     call()
-        found["stopped"] = [
+        seconds["stopped"] = [
             recovery(group, call, workers(group)[:1], signal.SIGSTOP, draw.uniform(0, median(usual))) - DEADLINE_S
             for _ in range(hangs)
         ]
-    return found
+    return seconds
 
 
-def row(name: str, found: dict[str, list[float]]) -> list[str]:
-    undisturbed = median(found["undisturbed"])
-    kills = [f"{1e3 * median(found[which]):.0f} ({1e3 * max(found[which]):.0f})" for which in VICTIMS]
-    return [name, f"{1e3 * undisturbed:.0f}", *kills, f"{1e3 * median(found['stopped']):.0f}"]
+def row(name: str, seconds: dict[str, list[float]]) -> list[str]:
+    undisturbed = median(seconds["undisturbed"])
+    kills = [f"{1e3 * median(seconds[which]):.0f} ({1e3 * max(seconds[which]):.0f})" for which in VICTIMS]
+    return [name, f"{1e3 * undisturbed:.0f}", *kills, f"{1e3 * median(seconds['stopped']):.0f}"]
 
 
 def main() -> None:

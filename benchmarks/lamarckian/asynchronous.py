@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evorl.cli.config import experiment_of_words
-from evorl.reproduction.parts import Given, Measurement
-from evorl.reproduction.scores import mean_told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.parts import Inputs, Measurement
+from evorl.reproduction.scores import mean_text
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 WORKERS, STEPS, EPISODES = 2, 131_072, 16
 MODES = {True: "asynchronous", False: "synchronous"}
@@ -39,8 +39,8 @@ class Size(NamedTuple):
 SIZES = {"ci": Size(8, 150.0, 2), "paper": Size(30, 3600.0, 3)}
 
 
-class Told(NamedTuple):
-    """An evaluation, when it was told of."""
+class Evaluation(NamedTuple):
+    """An evaluation, and when its result arrived."""
 
     at: float
     """Seconds since the search began."""
@@ -52,7 +52,7 @@ class Told(NamedTuple):
     passes: int
 
 
-def search(size: Size, asynchronous: bool, seed: int, also: Sequence[str] = ()) -> list[Told]:
+def search(size: Size, asynchronous: bool, seed: int, also: Sequence[str] = ()) -> list[Evaluation]:
     """All evaluations until the time is over; asynchronous, those that were under way then as well."""
     from evorl.population.loop import Population
 
@@ -63,81 +63,81 @@ def search(size: Size, asynchronous: bool, seed: int, also: Sequence[str] = ()) 
     ]  # fmt: skip
     made = experiment_of_words([*words, *also])
     assert made.ec is not None
-    began, found = time.perf_counter(), list[Told]()
+    began, evaluations = time.perf_counter(), list[Evaluation]()
     late = size.population if asynchronous else 1
     run = Population(made, made.ec)
     try:
-        while len(found) - in_time(found, size.seconds) < late:
+        while len(evaluations) - in_time(evaluations, size.seconds) < late:
             evaluated = run.iterate().evaluated
             at = time.perf_counter() - began
-            found += [told(at, one) for one in evaluated]
+            evaluations += [evaluation_of(at, row) for row in evaluated]
     finally:
         run.close()
-    return found
+    return evaluations
 
 
-def told(at: float, row: dict[str, Any]) -> Told:
+def evaluation_of(at: float, row: dict[str, Any]) -> Evaluation:
     steps = row["cost"] - round(EPISODES * row["results"]["length"])
-    return Told(at, row["seconds"], row["objectives"]["fitness"], steps, row["genes"]["rl.passes"])
+    return Evaluation(at, row["seconds"], row["objectives"]["fitness"], steps, row["genes"]["rl.passes"])
 
 
-def in_time(found: list[Told], seconds: float) -> int:
-    """How many were told of before the time was over."""
-    return sum(one.at <= seconds for one in found)
+def in_time(evaluations: list[Evaluation], seconds: float) -> int:
+    """The number of results that arrived before the time was over."""
+    return sum(evaluation.at <= seconds for evaluation in evaluations)
 
 
-def summary(found: list[Told], size: Size, whole: bool) -> dict[str, float]:
+def summary(evaluations: list[Evaluation], size: Size, whole: bool) -> dict[str, float]:
     """Of one search; with ``whole`` only whole generations count for how busy the workers were."""
-    count = in_time(found, size.seconds)
-    kept = found[: count - count % size.population] if whole else found[:count]
-    took = np.array([one.seconds for one in found[:count]])
+    count = in_time(evaluations, size.seconds)
+    kept = evaluations[: count - count % size.population] if whole else evaluations[:count]
+    took = np.array([evaluation.seconds for evaluation in evaluations[:count]])
     return {
-        "busy": busy(found, kept[-1].at),
+        "busy": busy(evaluations, kept[-1].at),
         "evaluations per minute": 60 * len(kept) / kept[-1].at,
-        "steps per second": sum(one.steps for one in kept) / kept[-1].at,
+        "steps per second": sum(evaluation.steps for evaluation in kept) / kept[-1].at,
         "variation": float(took.std() / took.mean()),
-        "best": max(one.fitness for one in found[:count]),
-        "mean": float(np.mean([one.fitness for one in found[:count][-size.population :]])),
-        "passes": float(np.mean([one.passes for one in found[:count][-size.population :]])),
+        "best": max(evaluation.fitness for evaluation in evaluations[:count]),
+        "mean": float(np.mean([evaluation.fitness for evaluation in evaluations[:count][-size.population :]])),
+        "passes": float(np.mean([evaluation.passes for evaluation in evaluations[:count][-size.population :]])),
     }
 
 
-def busy(found: list[Told], until: float) -> float:
+def busy(evaluations: list[Evaluation], until: float) -> float:
     """The share of the workers' time within evaluations, from the first one's beginning."""
-    ended = np.array([one.at for one in found])
-    began = ended - [one.seconds for one in found]
+    ended = np.array([evaluation.at for evaluation in evaluations])
+    began = ended - [evaluation.seconds for evaluation in evaluations]
     inside = np.clip(ended, None, until) - np.clip(began, None, until)
     return float(inside.sum() / (WORKERS * (until - began.min())))
 
 
-def curve(found: list[Told], grid: NDArray[np.float64]) -> NDArray[np.float64]:
+def curve(evaluations: list[Evaluation], grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """The best fitness so far at each time of a grid [G]; NaN before the first."""
-    best = np.maximum.accumulate([one.fitness for one in found])
-    at = np.searchsorted([one.at for one in found], grid, side="right")
+    best = np.maximum.accumulate([evaluation.fitness for evaluation in evaluations])
+    at = np.searchsorted([evaluation.at for evaluation in evaluations], grid, side="right")
     return np.where(at > 0, best[np.maximum(at, 1) - 1], np.nan)
 
 
-def draw(found: Mapping[bool, list[list[Told]]], size: Size) -> Figure:
+def draw(by_mode: Mapping[bool, list[list[Evaluation]]], size: Size) -> Figure:
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     grid = np.linspace(0, size.seconds, 300)
-    for (mode, searches), colour in zip(found.items(), ("tab:blue", "tab:orange"), strict=True):
-        for number, one in enumerate(searches):
+    for (mode, searches), colour in zip(by_mode.items(), ("tab:blue", "tab:orange"), strict=True):
+        for number, evaluations in enumerate(searches):
             label = None if number else MODES[mode]
-            axes.step(grid, curve(one, grid), color=colour, lw=1.2, where="post", label=label)
+            axes.step(grid, curve(evaluations, grid), color=colour, lw=1.2, where="post", label=label)
     axes.set(xlabel="seconds", ylabel="best fitness so far", title=f"PBT on Pong, population {size.population}")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-def rows(found: Mapping[bool, list[list[Told]]], size: Size) -> list[list[str]]:
+def rows(by_mode: Mapping[bool, list[list[Evaluation]]], size: Size) -> list[list[str]]:
     """Of the table."""
     out = []
-    for mode, searches in found.items():
-        each = [summary(one, size, whole=not mode) for one in searches]
-        middle = {name: float(np.mean([one[name] for one in each])) for name in each[0]}
-        half = [curve(one, np.array([size.seconds / 2]))[0] for one in searches]
+    for mode, searches in by_mode.items():
+        each = [summary(evaluations, size, whole=not mode) for evaluations in searches]
+        middle = {name: float(np.mean([numbers[name] for numbers in each])) for name in each[0]}
+        half = [curve(evaluations, np.array([size.seconds / 2]))[0] for evaluations in searches]
         out.append([
             MODES[mode], f"{middle['busy']:.1%}", f"{middle['evaluations per minute']:.1f}",
             f"{middle['steps per second']:,.0f}", f"{middle['variation']:.2f}", f"{np.mean(half):.3f}",
@@ -146,9 +146,9 @@ def rows(found: Mapping[bool, list[list[Told]]], size: Size) -> list[list[str]]:
     return out
 
 
-def contest(size: Size, mode: bool, seed: int, given: Given) -> dict[str, Any]:
+def contest(size: Size, mode: bool, seed: int, inputs: Inputs) -> dict[str, Any]:
     """The evaluations of one search, and the load after it."""
-    return {"search": search(size, mode, seed, given.words), "load": round(os.getloadavg()[0], 2)}
+    return {"search": search(size, mode, seed, inputs.words), "load": round(os.getloadavg()[0], 2)}
 
 
 def contests(size: Size) -> list[Measurement]:
@@ -161,34 +161,36 @@ def kept(mode: bool, seed: int) -> str:
     return f"asynchronous/{MODES[mode]}-{seed}"
 
 
-def read(samples: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> dict[bool, list[list[Told]]]:
+def read(samples: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> dict[bool, list[list[Evaluation]]]:
     """The searches of each mode, as a result keeps them."""
-    return {mode: [[Told(*one) for one in search] for search in samples[name]] for mode, name in MODES.items()}
+    return {mode: [[Evaluation(*row) for row in search] for search in samples[name]] for mode, name in MODES.items()}
 
 
-def core_hours(found: Mapping[bool, list[list[Told]]]) -> float:
+def core_hours(by_mode: Mapping[bool, list[list[Evaluation]]]) -> float:
     """Of all searches, until their last evaluation."""
-    return round(WORKERS * sum(one[-1].at for searches in found.values() for one in searches) / 3600, 2)
+    return round(
+        WORKERS * sum(evaluations[-1].at for searches in by_mode.values() for evaluations in searches) / 3600, 2
+    )
 
 
-def analyse(there: Found) -> Analysis | None:
-    size = SIZES[there.profile]
-    both = [seed for seed in range(size.seeds) if all(kept(mode, seed) in there.measured for mode in MODES)]
+def analyse(results: Results) -> Analysis | None:
+    size = SIZES[results.profile]
+    both = [seed for seed in range(size.seeds) if all(kept(mode, seed) in results.measured for mode in MODES)]
     if not both:
         return None
-    samples = {name: [there.measured[kept(mode, seed)]["search"] for seed in both] for mode, name in MODES.items()}
-    found = read(samples)
+    samples = {name: [results.measured[kept(mode, seed)]["search"] for seed in both] for mode, name in MODES.items()}
+    by_mode = read(samples)
     header = [
         f"population {size.population}, {size.seconds:g} s", "busy", "evaluations/min", "training steps/s",
         "variation of durations", "best at half time", "best", "mean of the last", "their passes",
     ]  # fmt: skip
     return Analysis(
         header=header,
-        rows=rows(found, size),
-        pictures=[Picture("asynchronous", "Best fitness over time", draw(found, size))],
+        rows=rows(by_mode, size),
+        pictures=[Picture("asynchronous", "Best fitness over time", draw(by_mode, size))],
         facts={
-            "load after each search": {name.partition("/")[2]: x["load"] for name, x in there.measured.items()},
-            "core hours": core_hours(found),
+            "load after each search": {name.partition("/")[2]: x["load"] for name, x in results.measured.items()},
+            "core hours": core_hours(by_mode),
         },
         data={"size": size._asdict(), "samples": samples},
     )
@@ -196,12 +198,15 @@ def analyse(there: Found) -> Analysis | None:
 
 def measured(data: Mapping[str, Any]) -> str:
     """The means over seeds with their intervals."""
-    size, told = Size(**data["size"]), []
+    size, texts = Size(**data["size"]), []
     for mode, searches in read(data["samples"]).items():
-        each = [summary(one, size, whole=not mode) for one in searches]
-        busy, best = mean_told([100 * one["busy"] for one in each], 1), mean_told([one["best"] for one in each], 2)
-        told.append(f"{MODES[mode]} {busy} % busy, best fitness {best}")
-    return f"{'; '.join(told)} (means of {len(data['samples']['synchronous'])} seeds)"
+        each = [summary(evaluations, size, whole=not mode) for evaluations in searches]
+        busy, best = (
+            mean_text([100 * numbers["busy"] for numbers in each], 1),
+            mean_text([numbers["best"] for numbers in each], 2),
+        )
+        texts.append(f"{MODES[mode]} {busy} % busy, best fitness {best}")
+    return f"{'; '.join(texts)} (means of {len(data['samples']['synchronous'])} seeds)"
 
 
 TABLE = Table(

@@ -18,7 +18,7 @@ from evorl.analysis.population import LoggedIndividual, PopulationLog, read_popu
 from evorl.ops.student_t import t_quantile
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
+from evorl.reproduction.table import Analysis, Picture, Policy, Profile, Results, Table
 
 EXPERIMENT = ("seed=0", "+experiment=lamarckian/nsga2_pong")
 SMALL = ("ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000")
@@ -30,46 +30,50 @@ OTHER = 1_000_000
 
 def ends(front: Sequence[LoggedIndividual]) -> dict[str, LoggedIndividual]:
     """The laziest and the busiest of a front, by what evolved: the best at the first objective and at the second."""
-    return {name: max(front, key=lambda one, at=at: [*one.objectives.values()][at]) for at, name in enumerate(MANNERS)}
+    return {
+        name: max(front, key=lambda individual, at=at: [*individual.objectives.values()][at])
+        for at, name in enumerate(MANNERS)
+    }
 
 
-def row(one: LoggedIndividual, again: dict[str, Any] | None, film: str) -> list[str]:
-    numbers = [*one.objectives.values(), *(one.results[name] for name in RESULTS)]
-    others = [f"{again[f'{name}_mean']:.3f}" if again else "" for name in RESULTS]
-    return [str(one.id), *(f"{x:.3f}" for x in numbers), *others, film]
+def row(individual: LoggedIndividual, other_games: dict[str, Any] | None, film: str) -> list[str]:
+    numbers = [*individual.objectives.values(), *(individual.results[name] for name in RESULTS)]
+    others = [f"{other_games[f'{name}_mean']:.3f}" if other_games else "" for name in RESULTS]
+    return [str(individual.id), *(f"{x:.3f}" for x in numbers), *others, film]
 
 
-def analyse(there: Found) -> Analysis | None:
-    logs = [log for run in there.runs if (log := read_population_log(run)) is not None]
-    return told(logs[0]) if logs else None
+def analyse(results: Results) -> Analysis | None:
+    logs = [log for run in results.runs if (log := read_population_log(run)) is not None]
+    return analysis_of(logs[0]) if logs else None
 
 
-def told(log: PopulationLog) -> Analysis:
+def analysis_of(log: PopulationLog) -> Analysis:
     seed = int(log.run.seed)
     front = [log.individuals[number] for number in log.front]
-    again, films, links, policies = {}, {}, {}, {}
-    for name, one in ends(front).items():
-        words = (f"individual={one.id}", f"seed={seed + OTHER}")
-        again[one.id], film = judge(log.run.directory, words, film=True)
+    games, films, links, policies = {}, {}, {}, {}
+    for name, individual in ends(front).items():
+        words = (f"individual={individual.id}", f"seed={seed + OTHER}")
+        games[individual.id], film = judge(log.run.directory, words, film=True)
         policies[f"nsga2_{name}"] = Policy(log.run.directory, words)
         films[f"nsga2_{name}.mp4"] = film
-        links[one.id] = f"{links.get(one.id, '')} [film](nsga2_{name}.mp4)".strip()  # one may be both ends
+        link = links.get(individual.id, "")  # an individual may be both ends
+        links[individual.id] = f"{link} [film](nsga2_{name}.mp4)".strip()
     with style():
         drawn = front_figure(log)
     return Analysis(
         header=["individual", *log.names, *RESULTS, *(f"{name}, other games" for name in RESULTS), ""],
-        rows=[row(one, again.get(one.id), links.get(one.id, "")) for one in front],
+        rows=[row(individual, games.get(individual.id), links.get(individual.id, "")) for individual in front],
         pictures=[Picture("nsga2_front", "The front", drawn)],
         files=films,
         policies=policies,
         facts={
             "evaluations": len(log.individuals), "steps": f"{log.steps[-1]:,.0f}",
-            "seconds of all evaluations": round(sum(one.seconds or 0.0 for one in log.individuals)),
+            "seconds of all evaluations": round(sum(individual.seconds or 0.0 for individual in log.individuals)),
         },
         data={
-            "front": [{"id": one.id, **one.objectives, **one.results} for one in front],
+            "front": [{"id": individual.id, **individual.objectives, **individual.results} for individual in front],
             "rounds": int(log.run.config["mdp.rounds"]),
-            "other games": {str(number): one for number, one in again.items()},
+            "other games": {str(number): game for number, game in games.items()},
         },
     )  # fmt: skip
 
@@ -77,14 +81,16 @@ def told(log: PopulationLog) -> Analysis:
 def measured(data: Mapping[str, Any]) -> str:
     """The ranges over the front, of one search, and the fitness of its ends on other games with its interval."""
     front = data["front"]
-    spans = {name: [one[name] for one in front] for name in RESULTS}
-    ranges = [f"{name} {min(found):.2f} to {max(found):.2f}" for name, found in spans.items()]
+    spans = {name: [individual[name] for individual in front] for name in RESULTS}
+    ranges = [f"{name} {min(values):.2f} to {max(values):.2f}" for name, values in spans.items()]
     objectives = [*front[0]][1:3]  # after the id
-    again = {
-        name: data["other games"][str(max(front, key=lambda one, of=of: one[of])["id"])]
+    by_end = {
+        name: data["other games"][str(max(front, key=lambda individual, of=of: individual[of])["id"])]
         for name, of in zip(MANNERS, objectives, strict=True)
     }
-    games = [f"{name} {one['fitness_mean']:.2f} ± {half_width(one, data['rounds']):.2f}" for name, one in again.items()]
+    games = [
+        f"{name} {game['fitness_mean']:.2f} ± {half_width(game, data['rounds']):.2f}" for name, game in by_end.items()
+    ]
     shown = f"{', '.join(ranges)}; fitness of its ends on other games: {', '.join(games)}"
     return f"one search, a front of {len(front)}: {shown}"
 

@@ -29,9 +29,9 @@ from benchmarks.speed.common import PEERS, rows, start_bound, start_run
 from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
 from evorl.reproduction.judging import judge
-from evorl.reproduction.parts import Given, Measurement
-from evorl.reproduction.scores import mean_told
-from evorl.reproduction.table import Analysis, Found, Policy, Profile, Rows, Table
+from evorl.reproduction.parts import Inputs, Measurement
+from evorl.reproduction.scores import mean_text
+from evorl.reproduction.table import Analysis, Policy, Profile, Results, Rows, Table
 from evorl.util.errors import BadRequest
 
 OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
@@ -77,15 +77,15 @@ def ours(size: Size, seed: int, place: Path) -> list[Result]:
     shutil.rmtree(place, ignore_errors=True)  # of a measurement that was stopped
     began = time.perf_counter()
     process = start_run(words)
-    found: list[Result] = []
+    results: list[Result] = []
     try:
         steps, best = 0, 0.0
         for row in rows(place / "population.jsonl", process):
             steps += row["cost"] - round(EPISODES * row["results"]["length"])
             best = max(best, row["objectives"]["fitness"])
-            found.append((time.perf_counter() - began, steps, best))
-            if best >= FITNESS or found[-1][0] > size.seconds:
-                return found
+            results.append((time.perf_counter() - began, steps, best))
+            if best >= FITNESS or results[-1][0] > size.seconds:
+                return results
     finally:
         process.terminate()
         process.wait()
@@ -109,26 +109,26 @@ def peer(size: Size, seed: int) -> tuple[list[Result], dict[str, str]]:
     return [(t, steps, best) for t, steps, best in said["rows"]], said["versions"]
 
 
-def rate(found: list[Result]) -> float:
-    (began, before, _), (ended, after, _) = found[0], found[-1]
+def rate(results: list[Result]) -> float:
+    (began, before, _), (ended, after, _) = results[0], results[-1]
     return (after - before) / (ended - began)
 
 
-def arrival(found: list[Result]) -> Result:
+def arrival(results: list[Result]) -> Result:
     """The first result at the fitness, else the last one."""
-    return next((one for one in found if one[2] >= FITNESS), found[-1])
+    return next((result for result in results if result[2] >= FITNESS), results[-1])
 
 
-def row(name: str, found: list[Result], own: list[Result]) -> list[str]:
+def row(name: str, results: list[Result], own: list[Result]) -> list[str]:
     """Of the table; times are lower bounds where the fitness was never reached."""
-    seconds, steps, best = arrival(found)
+    seconds, steps, best = arrival(results)
     sign = "" if best >= FITNESS else ">= "
-    ratio = rate(own) / rate(found)
+    ratio = rate(own) / rate(results)
     ours_seconds, _, ours_best = arrival(own)
     time_ratio = f"{sign}{seconds / ours_seconds:.1f}" if ours_best >= FITNESS else "evorl not there"
     return [
         name,
-        f"{rate(found):,.0f}",
+        f"{rate(results):,.0f}",
         f"{ratio:.1f}",
         f"{sign}{seconds:.0f}",
         time_ratio,
@@ -148,26 +148,26 @@ def middle(cells: list[str]) -> str:
 
 def table(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A row for each program and seed, then the medians of the seeds' ratios."""
-    found = []
-    for one in runs:
-        found += [row(f"{name}, seed {one['seed']}", one[name], one[OUR_NAME]) for name in (OUR_NAME, PEER_NAME)]
-    peers = found[1::2]
+    rows = []
+    for run in runs:
+        rows += [row(f"{name}, seed {run['seed']}", run[name], run[OUR_NAME]) for name in (OUR_NAME, PEER_NAME)]
+    peers = rows[1::2]
     ratios = [middle([cells[column] for cells in peers]) for column in (2, 4)]
-    return [*found, ["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""]]
+    return [*rows, ["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""]]
 
 
-def contest(size: Size, seed: int, given: Given) -> dict[str, Any]:
+def contest(size: Size, seed: int, inputs: Inputs) -> dict[str, Any]:
     """Both programs in turn, with a compiler's cache of their own."""
-    for word in given.words:
+    for word in inputs.words:
         raise BadRequest("compares programs with fixed settings, so it takes no words", word.partition("=")[0])
     with TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         compiled, load = compiling(), round(os.getloadavg()[0], 2)
-        own = ours(size, seed, given.folder)
+        own = ours(size, seed, inputs.folder)
         print(f"seed {seed}: {own[-1]}", flush=True)
-        theirs, versions = peer(size, seed)
+        peer_run, versions = peer(size, seed)
     return {
-        "seed": seed, OUR_NAME: own, PEER_NAME: theirs, "peers": versions, "load": load, "compiler": round(compiled),
+        "seed": seed, OUR_NAME: own, PEER_NAME: peer_run, "peers": versions, "load": load, "compiler": round(compiled),
     }  # fmt: skip
 
 
@@ -177,15 +177,15 @@ def contests(size: Size) -> list[Measurement]:
 
 def core_hours(runs: Sequence[Mapping[str, Any]], cores: int) -> float:
     """Of both programs, on all cores, until their last result."""
-    return round(cores * sum(one[name][-1][0] for one in runs for name in (OUR_NAME, PEER_NAME)) / 3600, 2)
+    return round(cores * sum(run[name][-1][0] for run in runs for name in (OUR_NAME, PEER_NAME)) / 3600, 2)
 
 
-def analyse(there: Found) -> Analysis | None:
-    runs = list(there.measured.values())
+def analyse(results: Results) -> Analysis | None:
+    runs = list(results.measured.values())
     if not runs:
         return None
-    size = SIZES[there.profile]
-    policies, also = best_member(there.folder / next(iter(there.measured)))
+    size = SIZES[results.profile]
+    policies, also = best_member(results.folder / next(iter(results.measured)))
     header = [
         f"PBT + PPO, population {size.population}", "steps per second", "evorl's over it",
         f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
@@ -197,13 +197,13 @@ def analyse(there: Found) -> Analysis | None:
         policies=policies,
         facts={
             "compiler, before the clock": f"{runs[0]['compiler']} s",
-            "load before each seed": ", ".join(str(one["load"]) for one in runs),
+            "load before each seed": ", ".join(str(run["load"]) for run in runs),
             "peers": runs[0]["peers"],
             "core hours": core_hours(runs, os.cpu_count() or 1),
         },
         data={
             "profile": size._asdict(),
-            "runs": [{name: one[name] for name in ("seed", OUR_NAME, PEER_NAME)} for one in runs],
+            "runs": [{name: run[name] for name in ("seed", OUR_NAME, PEER_NAME)} for run in runs],
         },
     )
 
@@ -220,10 +220,10 @@ def best_member(search: Path) -> tuple[dict[str, Policy], list[Rows]]:
 
 def measured(data: Mapping[str, Any]) -> str:
     """The mean ratio with its interval, the ratio of each seed, and how much sooner the fitness was there."""
-    ratios = [rate(one[OUR_NAME]) / rate(one[PEER_NAME]) for one in data["runs"]]
+    ratios = [rate(run[OUR_NAME]) / rate(run[PEER_NAME]) for run in data["runs"]]
     seconds = table(data["runs"])[-1][4].strip("*")
     each = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-    times = f"{mean_told(ratios, 1)} times the steps per second ({each})"
+    times = f"{mean_text(ratios, 1)} times the steps per second ({each})"
     return f"{times}, {seconds} times as soon at fitness {FITNESS}"
 
 

@@ -24,7 +24,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.ops.student_t import half_width
 from evorl.reproduction.figures import legends, panels
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 KINDS = ("none", "immediate", "potential")
 FAILED = -200.0
@@ -42,17 +42,17 @@ def sweep(seeds: int, *size: str) -> Sweep:
 
 def by_kind(runs: Sequence[RunRecord]) -> dict[str, list[dict[str, Any]]]:
     """Of each finished run: its seed, return, and the evaluations by step."""
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    groups: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for run in sorted(runs, key=lambda run: int(run.seed)):
         log = read_population_log(run)
         if log is None or not run.result or run.result.get("fitness") is None:
             continue
         best = np.maximum.accumulate(np.where(np.isfinite(log.fitness), log.fitness, FAILED))
-        found[str(run.config["ec.reward.kind"])].append({
+        groups[str(run.config["ec.reward.kind"])].append({
             "seed": int(run.seed), "return": float(run.result["fitness"]), "steps": log.steps.tolist(),
             "best": best.tolist(),
         })  # fmt: skip
-    return found
+    return groups
 
 
 def arrived(run: Mapping[str, Any]) -> float | None:
@@ -61,7 +61,7 @@ def arrived(run: Mapping[str, Any]) -> float | None:
     return run["steps"][above[0]] if len(above) else None
 
 
-def told(values: Sequence[float]) -> str:
+def values_text(values: Sequence[float]) -> str:
     half = half_width(values)
     return f"{np.mean(values):.0f}" + (f" ± {half:.0f}" if np.isfinite(half) else "")
 
@@ -69,26 +69,32 @@ def told(values: Sequence[float]) -> str:
 def row(kind: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     when = [arrived(run) for run in runs]
     steps = ", ".join("-" if step is None else f"{step:,.0f}" for step in when)
-    return [kind, str(len(runs)), told([run["return"] for run in runs]), f"{len(runs) - when.count(None)}", steps]
+    return [
+        kind,
+        str(len(runs)),
+        values_text([run["return"] for run in runs]),
+        f"{len(runs) - when.count(None)}",
+        steps,
+    ]
 
 
-def draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+def draw(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     drawn, (axes,) = panels(["Sparse mountain car"], "environment steps", "best return so far")
-    for number, (kind, runs) in enumerate(found.items()):
+    for number, (kind, runs) in enumerate(groups.items()):
         for place, run in enumerate(runs):
             axes.step(run["steps"], run["best"], where="post", color=f"C{number}", lw=1, label=None if place else kind)
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
-    found = {kind: runs for kind, runs in by_kind(there.runs).items() if runs}
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    groups = {kind: runs for kind, runs in by_kind(results.runs).items() if runs}
+    if not groups:
         return None
     return Analysis(
         header=["reward", "seeds", "return of the best", "arrived", "at step"],
-        rows=[row(kind, runs) for kind, runs in found.items()],
-        pictures=[Picture("reward", "The best return so far, of each seed", draw(found))],
-        data={"runs": found},
+        rows=[row(kind, runs) for kind, runs in groups.items()],
+        pictures=[Picture("reward", "The best return so far, of each seed", draw(groups))],
+        data={"runs": groups},
     )
 
 

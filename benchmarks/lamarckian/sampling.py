@@ -24,7 +24,7 @@ from evorl.analysis.statistics import Band, band, common_grid
 from evorl.ops.student_t import half_width
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.scores import median_policies, samples
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 METRIC = "eval/return_mean"
 FEW = 3
@@ -64,19 +64,19 @@ SWEEPS = {
 
 def threshold_steps(curve: Series, threshold: float) -> float | None:
     """Environment steps of the first evaluation at or above."""
-    there = np.flatnonzero(curve.values >= threshold)
-    return float(curve.steps[there[0]]) if there.size else None
+    places = np.flatnonzero(curve.values >= threshold)
+    return float(curve.steps[places[0]]) if places.size else None
 
 
 def row(case: Case, runs: list[RunRecord]) -> list[str]:
     """Of the table."""
-    curves = [one.series[METRIC] for one in runs]
-    ends = [float(one.values[-1]) for one in curves]
-    found = [threshold_steps(one, case.threshold) for one in curves]
-    steps = [float(one.steps[-1]) if found[n] is None else found[n] for n, one in enumerate(curves)]
-    sign = bound(found, steps)
+    curves = [run.series[METRIC] for run in runs]
+    ends = [float(curve.values[-1]) for curve in curves]
+    crossings = [threshold_steps(curve, case.threshold) for curve in curves]
+    steps = [float(curve.steps[-1]) if crossings[n] is None else crossings[n] for n, curve in enumerate(curves)]
+    sign = bound(crossings, steps)
     interval = f" ± {half_width(ends):.1f}" if len(ends) >= FEW else ""
-    rates = [float(np.median(one.series["speed/steps_per_second"].values)) for one in runs]
+    rates = [float(np.median(run.series["speed/steps_per_second"].values)) for run in runs]
     return [
         f"{case.world}, {case.label}", str(len(runs)), f"{median(one.steps for one in runs):,.0f}",
         f"{sum(ends) / len(ends):.1f}{interval}", f"{case.threshold:g}", f"{sign}{median(steps):,.0f}",
@@ -85,15 +85,15 @@ def row(case: Case, runs: list[RunRecord]) -> list[str]:
 
 
 def bands(runs: list[RunRecord]) -> Band:
-    curves = [(one.series[METRIC].steps, one.series[METRIC].values) for one in runs]
+    curves = [(run.series[METRIC].steps, run.series[METRIC].values) for run in runs]
     return band(curves, common_grid([steps for steps, _ in curves]))
 
 
-def draw(found: Mapping[str, list[RunRecord]]) -> Figure:
-    worlds = list(dict.fromkeys(CASES[name].world for name in found))
+def draw(by_case: Mapping[str, list[RunRecord]]) -> Figure:
+    worlds = list(dict.fromkeys(CASES[name].world for name in by_case))
     figure = Figure(figsize=(5 * len(worlds), 3.5), layout="constrained")
     panels = dict(zip(worlds, figure.subplots(1, len(worlds), squeeze=False)[0], strict=True))
-    for name, runs in found.items():
+    for name, runs in by_case.items():
         case, curve = CASES[name], bands(runs)
         axes = panels[case.world]
         axes.plot(curve.grid, curve.mean, lw=1.5, label=f"{case.label}, seeds: {len(runs)}")
@@ -112,31 +112,31 @@ def case_of(run: RunRecord) -> str:
     return run.directory.parent.name
 
 
-def analyse(there: Found) -> Analysis | None:
-    judged = [run for run in there.runs if METRIC in run.series]
-    found = {name: [run for run in judged if case_of(run) == name] for name in CASES}
-    found = {name: runs for name, runs in found.items() if runs}
-    if not found:
+def analyse(results: Results) -> Analysis | None:
+    judged = [run for run in results.runs if METRIC in run.series]
+    by_case = {name: [run for run in judged if case_of(run) == name] for name in CASES}
+    by_case = {name: runs for name, runs in by_case.items() if runs}
+    if not by_case:
         return None
-    policies, medians = median_policies({name.replace("-", "_"): runs for name, runs in found.items()})
+    policies, medians = median_policies({name.replace("-", "_"): runs for name, runs in by_case.items()})
     return Analysis(
         header=["PPO", "seeds", "steps", "return at the end", "threshold", "steps to it, median", "steps/s"],
-        rows=[row(CASES[name], runs) for name, runs in found.items()],
+        rows=[row(CASES[name], runs) for name, runs in by_case.items()],
         also=[medians],
         policies=policies,
-        pictures=[Picture("sampling", "Return over environment steps", draw(found))],
-        data={"runs": {name: samples(runs) for name, runs in found.items()}},
+        pictures=[Picture("sampling", "Return over environment steps", draw(by_case))],
+        data={"runs": {name: samples(runs) for name, runs in by_case.items()}},
     )
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    told = []
+    texts = []
     for name, runs in data["runs"].items():
-        ends = [one["return"][-1] for one in runs]
+        ends = [run["return"][-1] for run in runs]
         interval = f" ± {half_width(ends):.0f}" if len(ends) >= FEW else ""
-        case, steps = CASES[name], median(one["steps"][-1] for one in runs)
-        told.append(f"{case.world}, {case.label}: {sum(ends) / len(ends):.0f}{interval} at {steps:,.0f} steps")
-    return "; ".join(told)
+        case, steps = CASES[name], median(run["steps"][-1] for run in runs)
+        texts.append(f"{case.world}, {case.label}: {sum(ends) / len(ends):.0f}{interval} at {steps:,.0f} steps")
+    return "; ".join(texts)
 
 
 TABLE = Table(

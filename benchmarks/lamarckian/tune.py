@@ -56,9 +56,9 @@ class Games(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self.arena.send(self.slots, np.asarray(actions)[:, None])
-        now = self.arena.recv()
-        reward = now.reward[:, 0].astype(np.float64)
-        return now.inputs[0].copy(), reward, now.terminated.copy(), np.zeros(len(reward), bool), {}
+        decisions = self.arena.recv()
+        reward = decisions.reward[:, 0].astype(np.float64)
+        return decisions.inputs[0].copy(), reward, decisions.terminated.copy(), np.zeros(len(reward), bool), {}
 
 
 def games(context: Any) -> Games:

@@ -17,11 +17,21 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row, when, whole_generations
+from benchmarks.marvin.generations import (
+    AGAIN,
+    Curve,
+    best_run,
+    curve,
+    evaluation_of,
+    header,
+    row,
+    when,
+    whole_generations,
+)
 from evorl.reproduction.figures import legends, panels
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
+from evorl.reproduction.table import Analysis, Picture, Policy, Profile, Results, Table
 
 POPULATION = 20
 THRESHOLDS = (475.0, 950.0)
@@ -31,20 +41,20 @@ SOLVED = 50
 
 def draw(curves: Sequence[Curve]) -> Figure:
     drawn, (axes,) = panels(["CartPole"], "generation (20 episodes)", "mean return")
-    for number, one in enumerate(curves):
-        axes.plot(one, color="C0", alpha=0.8, lw=1, label=None if number else "each seed, measured here")
+    for number, returns in enumerate(curves):
+        axes.plot(returns, color="C0", alpha=0.8, lw=1, label=None if number else "each seed, measured here")
     axes.axvline(SOLVED, color="black", ls=":", lw=1, label="solved, published")
     return legends(drawn)
 
 
-def analyse(there: Found) -> Analysis | None:
+def analyse(results: Results) -> Analysis | None:
     """Of the runs with a whole generation."""
-    begun = [run.directory for run in there.runs if (run.directory / "population.jsonl").exists()]
-    found = {place: both for place in begun if len((both := curve(place, POPULATION))[0])}
-    if not found:
+    begun = [run.directory for run in results.runs if (run.directory / "population.jsonl").exists()]
+    by_place = {place: both for place in begun if len((both := curve(place, POPULATION))[0])}
+    if not by_place:
         return None
-    curves = [returns for returns, _ in found.values()]
-    best = best_run({place: returns for place, (returns, _) in found.items()})
+    curves = [returns for returns, _ in by_place.values()]
+    best = best_run({place: returns for place, (returns, _) in by_place.items()})
     fittest = max(whole_generations(best, POPULATION)[-POPULATION:], key=lambda row: row["objectives"]["fitness"])
     words = (f"individual={fittest['id']}", *AGAIN)
     judged, _ = judge(best, words, film=False)
@@ -53,12 +63,12 @@ def analyse(there: Found) -> Analysis | None:
         rows=[row("original", curves, POPULATION, THRESHOLDS)],
         notes=[
             f"That policy on {judged['episodes']} other episodes: a mean return of {judged['return_mean']:.0f} "
-            f"({judged['return_min']:.0f} to {judged['return_max']:.0f}). The same again: `{again('cartpole')}`"
+            f"({judged['return_min']:.0f} to {judged['return_max']:.0f}). The same again: `{evaluation_of('cartpole')}`"
         ],
         policies={"cartpole": Policy(best, words)},
         pictures=[Picture("cartpole", "Mean return over generations", draw(curves))],
         data={
-            "runs": [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in found.values()],
+            "runs": [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in by_place.values()],
             "best": judged,
         },
     )
@@ -66,9 +76,9 @@ def analyse(there: Found) -> Analysis | None:
 
 def measured(data: Mapping[str, Any]) -> str:
     """When the means were above the thresholds."""
-    cells = row("", [np.array(one["returns"]) for one in data["runs"]], POPULATION, THRESHOLDS)
-    told = [f"above {x:g} at generation {when(cells, at)}" for at, x in enumerate(THRESHOLDS)]
-    return f"{cells[1]} seeds: mean {', '.join(told)}"
+    cells = row("", [np.array(run["returns"]) for run in data["runs"]], POPULATION, THRESHOLDS)
+    texts = [f"above {x:g} at generation {when(cells, at)}" for at, x in enumerate(THRESHOLDS)]
+    return f"{cells[1]} seeds: mean {', '.join(texts)}"
 
 
 TABLE = Table(

@@ -47,7 +47,7 @@ def best_run(runs: Mapping[Path, Curve]) -> Path:
     return max(runs, key=lambda place: runs[place][-10:].mean())
 
 
-def again(policy: str) -> str:
+def evaluation_of(policy: str) -> str:
     """The command that judges a kept policy so."""
     return f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/{policy} {' '.join(AGAIN)}"
 
@@ -70,12 +70,12 @@ def row(name: str, curves: Sequence[Curve], population: int, thresholds: Sequenc
     When it is passed: of each seed, their median, their interquartile mean (where all have passed), and the episodes
     until the median.
     """
-    cells = [name, str(len(curves)), ", ".join(str(len(one)) for one in curves)]
+    cells = [name, str(len(curves)), ", ".join(str(len(curve)) for curve in curves)]
     for threshold in thresholds:
-        found = [passed(one, threshold) for one in curves]
-        known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
-        each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
-        middle, sign = median(known), bound(found, known)
-        mean = "-" if None in found else str(score(known))
+        arrivals = [passed(curve, threshold) for curve in curves]
+        known = [len(curve) if g is None else g for curve, g in zip(curves, arrivals, strict=True)]
+        each = ", ".join(f"> {len(curve)}" if g is None else str(g) for curve, g in zip(curves, arrivals, strict=True))
+        middle, sign = median(known), bound(arrivals, known)
+        mean = "-" if None in arrivals else str(score(known))
         cells += [each, f"{sign}{middle:g}", mean, f"{sign}{population * (middle + 1):,.0f}"]
-    return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
+    return [*cells, ", ".join(f"{curve[-10:].mean():.0f}" for curve in curves)]

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row, when
+from benchmarks.marvin.generations import AGAIN, Curve, best_run, curve, evaluation_of, header, row, when
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
+from evorl.reproduction.table import Analysis, Picture, Policy, Profile, Results, Table
 
 VARIANTS = ("original", "ours")
 COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
@@ -35,10 +35,10 @@ EXPERIMENTS = "+experiment=" + ",".join(f"marvin/{variant}" for variant in VARIA
 def draw(curves: Mapping[str, Sequence[Curve]]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, found in curves.items():
-        for number, one in enumerate(found):
-            window = min(SMOOTHED, len(one))
-            smooth = np.convolve(one, np.full(window, 1 / window), "valid")
+    for name, several in curves.items():
+        for number, returns in enumerate(several):
+            window = min(SMOOTHED, len(returns))
+            smooth = np.convolve(returns, np.full(window, 1 / window), "valid")
             label = None if number else f"{name}, measured here"
             axes.plot(window - 1 + np.arange(len(smooth)), smooth, color=COLOURS[name], lw=1.2, label=label)
     axes.plot(list(PUBLISHED), list(PUBLISHED.values()), "ko", ms=5, label="original, published")
@@ -49,27 +49,27 @@ def draw(curves: Mapping[str, Sequence[Curve]]) -> Figure:
     return figure
 
 
-def analyse(there: Found) -> Analysis | None:
+def analyse(results: Results) -> Analysis | None:
     """Of the runs with a whole generation."""
-    found: dict[str, dict[Path, tuple[Curve, Curve]]] = {variant: {} for variant in VARIANTS}
-    for run in there.runs:
+    by_variant: dict[str, dict[Path, tuple[Curve, Curve]]] = {variant: {} for variant in VARIANTS}
+    for run in results.runs:
         if (run.directory / "population.jsonl").exists():
             both = curve(run.directory, POPULATION)
             if len(both[0]):
-                found[run.choices["experiment"].removeprefix("marvin/")][run.directory] = both
-    found = {variant: each for variant, each in found.items() if each}
-    return told(found) if found else None
+                by_variant[run.choices["experiment"].removeprefix("marvin/")][run.directory] = both
+    by_variant = {variant: each for variant, each in by_variant.items() if each}
+    return analysis_of(by_variant) if by_variant else None
 
 
-def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
-    curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
-    best = best_run({place: returns for each in found.values() for place, (returns, _) in each.items()})
+def analysis_of(by_variant: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
+    curves = {variant: [returns for returns, _ in each.values()] for variant, each in by_variant.items()}
+    best = best_run({place: returns for each in by_variant.values() for place, (returns, _) in each.items()})
     walk, film = judge(best, ["individual=best", *AGAIN, "fps=50"], film=True)
-    learner = next(variant for variant, each in found.items() if best in each)
+    learner = next(variant for variant, each in by_variant.items() if best in each)
     returns = f"{walk['return_mean']:.0f} ({walk['return_min']:.0f} to {walk['return_max']:.0f})"
     note = (
         f"The best policy of all runs (marvin/{learner}) on {walk['episodes']} other episodes: a mean return of "
-        f"{returns} in {walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{again('walk')}`"
+        f"{returns} in {walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{evaluation_of('walk')}`"
     )
     return Analysis(
         header=header("marvin", THRESHOLDS),
@@ -82,7 +82,7 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
             "published": PUBLISHED,
             "runs": {
                 variant: [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in each.values()]
-                for variant, each in found.items()
+                for variant, each in by_variant.items()
             },
             "best": walk,
         },
@@ -93,7 +93,7 @@ def measured(data: Mapping[str, Any]) -> str:
     """When the mean was above 200."""
     shown = []
     for variant, runs in data["runs"].items():
-        cells = row(variant, [np.array(one["returns"]) for one in runs], POPULATION, THRESHOLDS)
+        cells = row(variant, [np.array(run["returns"]) for run in runs], POPULATION, THRESHOLDS)
         shown.append(f"{variant}: mean above 200 at generation {when(cells, 1)}")
     return "; ".join(shown)
 

@@ -44,9 +44,9 @@ def forecast(rules: Rules, games: Games, side: int) -> tuple[Array, Array, Array
         x, y = x + vx, np.trunc(y + vy)
         wall = (np.abs(y - MIDDLE_Y) >= TO_EDGE) & ((y - MIDDLE_Y) * vy > 0)
         away = np.abs(x - MIDDLE_X)
-        now = comes & (left == FAR) & (away >= TO_BAT) & (away < TO_BAT + rules.ball_speed)
-        left[now], hittable[now] = step, ~wall[now]
-        where[now] = (gap / vx * vy + before)[now]
+        arrives = comes & (left == FAR) & (away >= TO_BAT) & (away < TO_BAT + rules.ball_speed)
+        left[arrives], hittable[arrives] = step, ~wall[arrives]
+        where[arrives] = (gap / vx * vy + before)[arrives]
         y = np.where(wall, np.copysign(TO_EDGE, vy) + MIDDLE_Y, y)
         vy = np.where(wall, -vy, vy)
     return left, where, hittable

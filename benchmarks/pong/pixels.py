@@ -36,15 +36,15 @@ SWEEP = Sweep("pong_pixels", ("+experiment=pong_pixels", "seed=1,2,3", "budget.s
 def above_zero(run: RunRecord) -> tuple[float, float] | None:
     """The first step, and its second, at which the mean of the last 100 games is above 0."""
     curve = run.series[SCORE]
-    there = np.flatnonzero(curve.values > 0)
-    return (float(curve.steps[there[0]]), float(curve.seconds[there[0]])) if len(there) else None
+    places = np.flatnonzero(curve.values > 0)
+    return (float(curve.steps[places[0]]), float(curve.seconds[places[0]])) if len(places) else None
 
 
 def row(run: RunRecord) -> list[str]:
     assert run.result is not None
-    when, told = above_zero(run), run.result["eval"]
+    when, evaluation = above_zero(run), run.result["eval"]
     reached = [f"{when[0]:,.0f}", f"{when[1] / 60:.1f}"] if when else ["not", "not"]
-    scores = [f"{told[name]:+.1f}" for name in ("stochastic_return_mean", "return_mean")]
+    scores = [f"{evaluation[name]:+.1f}" for name in ("stochastic_return_mean", "return_mean")]
     return [str(run.seed), *reached, f"{run.steps:,.0f}", f"{run.seconds / 60:.1f}", *scores]
 
 

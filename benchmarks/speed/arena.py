@@ -99,14 +99,14 @@ def measure(slow: int, seconds: float) -> float:
     quick, start = 0, time.perf_counter()
     try:
         with torch.inference_mode():
-            while (now := time.perf_counter()) - start < seconds:
+            while (time_s := time.perf_counter()) - start < seconds:
                 rows = arena.recv()
                 actions = net(torch.from_numpy(rows.inputs[0])).argmax(1, keepdim=True).numpy()
                 arena.send(rows.slots, actions[rows.slots])
                 quick += int((rows.slots >= slow * SIDES).sum())
     finally:
         arena.close()
-    return quick / (now - start)
+    return quick / (time_s - start)
 
 
 @dataclass(frozen=True)

@@ -107,20 +107,20 @@ def main() -> None:
             **{f"our actors, Nature CNN, {n} processes": workers("network", range(n)) for n in counts},
         }
         facts["versions"] = next(iter(every.values()))[0].versions
-        asked = {name: lambda _, who=who: together(who, args.seconds) for name, who in every.items()}
-        rates = alternate(asked, range(args.rounds))
-    found = {name: median(samples) for name, samples in rates.items()}
-    one, *more = (found[f"ale-py's vector environment, {n} threads"] for n in counts)
-    best = max(one, *more) if more else one
+        contests = {name: lambda _, who=who: together(who, args.seconds) for name, who in every.items()}
+        rates = alternate(contests, range(args.rounds))
+    medians = {name: median(samples) for name, samples in rates.items()}
+    single, *more = (medians[f"ale-py's vector environment, {n} threads"] for n in counts)
+    best = max(single, *more) if more else single
     rows = [
         [
             name,
             f"{rate:,.0f}",
             f"{min(rates[name]):,.0f} to {max(rates[name]):,.0f}",
-            f"{rate / one:.2f}",
+            f"{rate / single:.2f}",
             f"{rate / best:.2f}",
         ]
-        for name, rate in found.items()
+        for name, rate in medians.items()
     ]
     head = ["environment steps per second", "median", "range", "of ale-py on one thread", "of ale-py at its best"]
     save(args.out, facts, page("Atari's Pong", __doc__, head, rows), {"rates": rates})

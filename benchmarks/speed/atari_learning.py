@@ -102,8 +102,8 @@ def main() -> None:
     with ExitStack() as stack:
         workers = {
             (name, setting): stack.enter_context(make())
-            for name, one in CONTESTANTS.items()
-            for setting, make in one.settings.items()
+            for name, contestant in CONTESTANTS.items()
+            for setting, make in contestant.settings.items()
         }
         facts |= {name: workers[name, setting].versions for name, setting in workers if not name.startswith("evorl")}
         rates = alternate({key: lambda _, w=w: w.rate(args.seconds) for key, w in workers.items()}, range(args.samples))
@@ -114,8 +114,8 @@ def main() -> None:
             name: stack.enter_context(Worker(OURS, "atari_learning.py", "spend", metric))
             for name, metric in WAITS.items()
         }
-        asked = {name: lambda _, w=w: w.rate(args.seconds) for name, w in spent.items()}
-        shares = alternate(asked, range(args.samples))
+        contests = {name: lambda _, w=w: w.rate(args.seconds) for name, w in spent.items()}
+        shares = alternate(contests, range(args.samples))
     lines = [
         [
             f"{name}: {setting}",

@@ -60,8 +60,8 @@ def rates(
         stack.callback(os.sched_setaffinity, 0, every)
         os.sched_setaffinity(0, sorted(every)[:cores])  # what we start inherits it
         workers = {name: stack.enter_context(Worker(OURS, *words)) for name, words in commands.items()}
-        asked = {name: lambda _, w=worker: w.rate(seconds) for name, worker in workers.items()}
-        return alternate(asked, range(samples)), list(workers.values())[-1].versions
+        contests = {name: lambda _, w=worker: w.rate(seconds) for name, worker in workers.items()}
+        return alternate(contests, range(samples)), list(workers.values())[-1].versions
 
 
 def first_row(words: tuple[str, ...], _: int) -> float:
@@ -90,36 +90,36 @@ def written(path: Path) -> bool:
 # ------------------------------------------------------------------ pages
 
 
-def message_rows(what: str, found: Samples) -> list[list[str]]:
+def message_rows(what: str, by_name: Samples) -> list[list[str]]:
     scale, unit = UNITS[what]
     return [
         [f"`{what}`, {unit}: {name}", f"{scale * median(samples):,.2f}", spread(samples, scale),
-         "" if name == "evorl" else f"{over(found['evorl'], samples):.2f}", AIMS[what] if name == "Ray" else ""]
-        for name, samples in found.items()
+         "" if name == "evorl" else f"{over(by_name['evorl'], samples):.2f}", AIMS[what] if name == "Ray" else ""]
+        for name, samples in by_name.items()
     ]  # fmt: skip
 
 
-def run_rows(title: str, found: Samples, aim: str) -> list[list[str]]:
+def run_rows(title: str, by_name: Samples, aim: str) -> list[list[str]]:
     """Rates of two, the last against the first."""
-    (_, base), _ = found.items()
+    (_, base), _ = by_name.items()
     return [
         [f"{title}: {name}", f"{median(samples):,.0f}", spread(samples),
          "" if samples is base else f"{over(samples, base):.4f}", "" if samples is base else aim]
-        for name, samples in found.items()
+        for name, samples in by_name.items()
     ]  # fmt: skip
 
 
-def share_rows(found: Samples) -> list[list[str]]:
-    (samples,) = found.values()
+def share_rows(by_name: Samples) -> list[list[str]]:
+    (samples,) = by_name.values()
     return [[f"{EVENLY}, local: share of time that it plays", f"{median(samples):.2f}", spread(samples), "", "0.5"]]
 
 
-def start_rows(found: Samples) -> list[list[str]]:
+def start_rows(by_name: Samples) -> list[list[str]]:
     aims = {"processes": "2 s more than local", "ray": "10 s more than local"}
     return [
         [f"command to first row, s: {name}", f"{median(samples):.2f}", spread(samples),
-         f"+{median(samples) - median(found['local']):.2f} s" if name in aims else "", aims.get(name, "")]
-        for name, samples in found.items()
+         f"+{median(samples) - median(by_name['local']):.2f} s" if name in aims else "", aims.get(name, "")]
+        for name, samples in by_name.items()
     ]  # fmt: skip
 
 
@@ -136,16 +136,16 @@ def main() -> None:
     facts, results, lines = machine(), {}, []
     head = ["", "median", "range", "evorl over it, or over the first", "aim"]
 
-    def note(name: str, found: Samples, rows: Callable[[Samples], list[list[str]]], **about: Any) -> None:
-        results[name] = {"samples": found, **about}
-        lines.extend(rows(found))
+    def note(name: str, by_name: Samples, rows: Callable[[Samples], list[list[str]]], **about: Any) -> None:
+        results[name] = {"samples": by_name, **about}
+        lines.extend(rows(by_name))
         save(args.out, facts, page("Members elsewhere", __doc__, head, lines), results)
 
     for what in UNITS:
         print(what, flush=True)
         commands = {name: ("messages.py", what, how) for name, how in HOW.items()}
-        found, facts["messages"] = rates(commands, args.samples, args.seconds)
-        note(what, found, partial(message_rows, what), commands=commands)
+        by_name, facts["messages"] = rates(commands, args.samples, args.seconds)
+        note(what, by_name, partial(message_rows, what), commands=commands)
     pong = {"local": ("ours.py", *PONG), "1 worker": ("ours.py", *PONG, "cluster=processes", "cluster.workers=1")}
     pairs = {
         "Pong PPO, steps/s": (pong, "within 5 %", 4 * args.samples, None),
@@ -175,8 +175,8 @@ def main() -> None:
     print("share", flush=True)
     note("share", rates({"local": ("burn.py", "playing", *EVEN)}, args.samples, args.seconds)[0], share_rows)
     print("start", flush=True)
-    asked = {name: partial(first_row, words) for name, words in PLACES.items()}
-    note("start", alternate(asked, range(args.samples)), start_rows)
+    contests = {name: partial(first_row, words) for name, words in PLACES.items()}
+    note("start", alternate(contests, range(args.samples)), start_rows)
 
 
 if __name__ == "__main__":

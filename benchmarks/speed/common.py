@@ -176,13 +176,13 @@ def arguments(doc: str | None, **defaults: float) -> argparse.Namespace:
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of what is installed here."""
-    found = {"python": platform.python_version()}
+    releases = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            releases[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            releases[package] = "missing"
+    return releases
 
 
 def machine() -> dict[str, Any]:
@@ -192,9 +192,11 @@ def machine() -> dict[str, Any]:
     return pages.machine("python " + " ".join([str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]))
 
 
-def bound(found: Sequence[float | None], ends: Sequence[float]) -> str:
+def bound(arrivals: Sequence[float | None], ends: Sequence[float]) -> str:
     """``>= `` where the median of when each was there, else of when it ended, is only a lower bound of the true one."""
-    known = sorted((end, True) if one is None else (one, False) for one, end in zip(found, ends, strict=True))
+    known = sorted(
+        (end, True) if arrival is None else (arrival, False) for arrival, end in zip(arrivals, ends, strict=True)
+    )
     return ">= " if any(cut_off for _, cut_off in known[: len(known) // 2 + 1]) else ""
 
 

@@ -32,17 +32,17 @@ def work(words: str, seconds: float) -> Work:
         before = run.steps
         run.iterate()
         fragment = run.steps - before
-        found = [run.iterate().metrics for _ in fitting(seconds)]
+        metrics = [run.iterate().metrics for _ in fitting(seconds)]
         streamed = run.experiment.rl.asynchronous
         weights = run.learner.weights()
         (answer,) = run.group.all("play", weights, 0, 0) if streamed else run.group.all("collect", weights, 0)
         (state,) = run.group.states()
         return Work(
             fragment=fragment,
-            play_s=median([one["speed/sample_seconds"] for one in found]),
-            learn_s=median([one["speed/update_seconds"] for one in found]),
+            play_s=median([row["speed/sample_seconds"] for row in metrics]),
+            learn_s=median([row["speed/update_seconds"] for row in metrics]),
             weights=Packed(run.learner.weights()).size,
-            answer=sum(len(one.body) + one.size for one in (Packed(answer), Packed(state))),
+            answer=sum(len(packed.body) + packed.size for packed in (Packed(answer), Packed(state))),
         )
     finally:
         run.close()
@@ -100,12 +100,12 @@ def messages(workers: int, weights: int, seconds: float) -> dict[str, float]:
     from evorl.cluster.workers.group import RemoteGroup
 
     group = RemoteGroup(Crowd(Echo, workers), workers, 120.0, ())
-    given = np.zeros(weights, np.uint8)
+    payload = np.zeros(weights, np.uint8)
     try:
         call = spent(lambda: group.all("say"), seconds) / workers
-        answers = group.gather("load", given)
+        answers = group.gather("load", payload)
         next(answers)
-        take = spent(lambda: [answers.send((given,)) for _ in range(workers)], seconds) / workers
+        take = spent(lambda: [answers.send((payload,)) for _ in range(workers)], seconds) / workers
     finally:
         group.close()
     return {"call": call, "take": take}
@@ -119,9 +119,9 @@ def timed(action: Callable[[], object]) -> float:
 
 def curve(seconds: float, size: int = 1 << 20, flight: int = 16) -> float:
     """Bytes per second through one encrypted connection on loopback."""
-    keys, mine = zmq.curve_keypair(), zmq.curve_keypair()
+    keys, own_keys = zmq.curve_keypair(), zmq.curve_keypair()
     with listening(keys) as (socket, port):
-        child = fork(partial(send, f"tcp://127.0.0.1:{port}", keys[0], mine, size, flight), keep=-1)
+        child = fork(partial(send, f"tcp://127.0.0.1:{port}", keys[0], own_keys, size, flight), keep=-1)
         try:
             name, _ = socket.recv_multipart()
             socket.send_multipart([name, b""])

@@ -52,9 +52,9 @@ class Contestant:
             self.learner.update(self.batch, 0, 0)
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*given: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
             began = time.perf_counter()
-            answer = function(*given)
+            answer = function(*arguments)
             self.times[name] += time.perf_counter() - began
             return answer
 
@@ -86,15 +86,16 @@ def main() -> None:
     args = arguments(__doc__, samples=5, steps=16)
     torch.set_num_threads(1)
     contestants = {(batch, lag): Contestant(batch, lag) for batch in (2 * CHOSEN, CHOSEN) for lag in LAGS}
-    found = alternate(
-        {name: lambda _, one=one: one(args.steps) for name, one in contestants.items()}, range(args.samples)
+    answers = alternate(
+        {name: lambda _, contestant=contestant: contestant(args.steps) for name, contestant in contestants.items()},
+        range(args.samples),
     )
     rows, data = [], []
-    for (batch, lag), samples in found.items():
-        share = median([one["sample"] / one["learn"] for one in samples])
+    for (batch, lag), samples in answers.items():
+        share = median([sample["sample"] / sample["learn"] for sample in samples])
         data.append({"batch": batch, "lag": lag, "share": share, "samples": samples})
         times = (f"{1000 * median([one[name] for one in samples]):.1f}" for name in ("sample", "prefetch", "learn"))
-        encoded = median([one["encoded"] for one in samples])
+        encoded = median([sample["encoded"] for sample in samples])
         rows.append([f"{CHOSEN} of {batch}", str(lag), f"{encoded:.2f}", *times, f"{share:.2f}"])
     header = [
         "elite rollouts",

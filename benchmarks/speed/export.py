@@ -102,8 +102,8 @@ def main() -> None:
         contestants = {"act": ours(learner, seen), "file": theirs(module, seen)}
         for decide in contestants.values():
             microseconds(decide, 0.1)  # captures and warms up
-        asked = {who: partial(in_block, decide, args.seconds) for who, decide in contestants.items()}
-        samples = alternate(asked, range(args.rounds))
+        contests = {who: partial(in_block, decide, args.seconds) for who, decide in contestants.items()}
+        samples = alternate(contests, range(args.rounds))
         act, file = median(samples["act"]), median(samples["file"])
         rows.append([name, f"{act:.0f}", f"{file:.0f}", f"{act / file:.2f}"])
         data[name] = samples

@@ -62,7 +62,7 @@ def stepping(arena: Arena, steps: int) -> Work:
 
 def layers(rl: Any, spec: Spec) -> list[tuple[int, int, bool]]:
     """(inputs, outputs, first) of every linear map of actor and critic; the first ones' inputs need no gradient."""
-    body = list(pairwise((sum(prod(one.shape) for one in spec.inputs), *rl.net.hidden)))
+    body = list(pairwise((sum(prod(entry.shape) for entry in spec.inputs), *rl.net.hidden)))
     last = body[-1][1]
     bodies = [(i, o, n == 0) for n, (i, o) in enumerate(body)] * (1 if rl.net.shared else 2)
     return [*bodies, (last, outputs(spec.action, rl.net.std == "state"), False), (last, len(spec.rewards), False)]
@@ -109,7 +109,7 @@ def single(rows: int, batch: int, rl: Any, maps: list[tuple[int, int, bool]]) ->
         for y, gradient in hidden:
             forward(y)
             backward(gradient, y)
-        for gradient, out in zip([*(one[1] for one in hidden), *heads_], bias, strict=True):
+        for gradient, out in zip([*(layer[1] for layer in hidden), *heads_], bias, strict=True):
             torch.sum(gradient, 0, out=out)
         m.lerp_(g, 0.1)
         v.mul_(0.999).addcmul_(g, g, value=0.001)
@@ -161,8 +161,8 @@ def measure(words: str, samples: int) -> dict[str, list[float]]:
     return floors | spent | {"steps": [float(steps * slots)], "bytes": [float(size)]}
 
 
-def rows(name: str, found: dict[str, list[float]]) -> list[list[str]]:
-    middle = {key: median(samples) for key, samples in found.items()}
+def rows(name: str, by_key: dict[str, list[float]]) -> list[list[str]]:
+    middle = {key: median(samples) for key, samples in by_key.items()}
     collect = middle["world"] + middle["acting"]
     lines = [
         ("steps of the world", middle["world"], middle["collecting"]),

@@ -36,13 +36,13 @@ PROGRAMS = {
 
 def commands(name: str) -> dict[str, tuple[Any, ...]]:
     """The worker of each contestant."""
-    found: dict[str, tuple[Any, ...]] = {
+    programs: dict[str, tuple[Any, ...]] = {
         place: (OURS, *PROGRAMS[name], *words.split()) for place, words in PLACES.items()
     }
     if name in BESIDE:
         settings = {**BESIDE[name].peers["SB3, the same settings"].settings, "threads": 1, "device": "cuda"}
-        found[PEER] = (PEERS, "sb3.py", "rate", json.dumps(settings))
-    return found
+        programs[PEER] = (PEERS, "sb3.py", "rate", json.dumps(settings))
+    return programs
 
 
 def main() -> None:
@@ -51,14 +51,16 @@ def main() -> None:
         raise SystemExit("no CUDA device here")
     facts, data, rows = machine() | {"gpu": torch.cuda.get_device_name(), "peers": {}}, {}, []
     header = ["per second", *PLACES, PEER, "GPU / CPU at its best", "GPU / SB3"]
-    asked = [(name, place, command) for name in PROGRAMS for place, command in commands(name).items()]
-    with ExitStack() as stack, ThreadPoolExecutor(len(asked)) as pool:
-        started = pool.map(lambda one: Worker(*one[2]), asked)
-        workers = {one[:2]: stack.enter_context(worker) for one, worker in zip(asked, started, strict=True)}
+    jobs = [(name, place, command) for name in PROGRAMS for place, command in commands(name).items()]
+    with ExitStack() as stack, ThreadPoolExecutor(len(jobs)) as pool:
+        started = pool.map(lambda job: Worker(*job[2]), jobs)
+        workers = {job[:2]: stack.enter_context(worker) for job, worker in zip(jobs, started, strict=True)}
         for name in PROGRAMS:
-            mine = {place: worker for (case, place), worker in workers.items() if case == name}
-            facts["peers"] |= mine[PEER].versions if PEER in mine else {}
-            rate = {place: lambda _, one=one: one.rate(args.seconds) for place, one in mine.items()}
+            workers_of_case = {place: worker for (case, place), worker in workers.items() if case == name}
+            facts["peers"] |= workers_of_case[PEER].versions if PEER in workers_of_case else {}
+            rate = {
+                place: lambda _, worker=worker: worker.rate(args.seconds) for place, worker in workers_of_case.items()
+            }
             data[name] = alternate(rate, range(args.samples))
             rates = {place: median(samples) for place, samples in data[name].items()}
             ratios = [rates[GPU] / max(x for place, x in rates.items() if place.startswith("CPU"))]

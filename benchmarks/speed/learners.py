@@ -45,11 +45,11 @@ def main() -> None:
                 )
                 for (n, threads), name in SETTINGS.items()
             }
-            asked = {name: lambda _, one=one: one.rate(args.seconds) for name, one in workers.items()}
-            data[case] = found = alternate(asked, range(args.samples))
-        one, threads, learners = (median(found[name]) for name in SETTINGS.values())
-        rows.append([case, *(f"{x:,.1f}" for x in (one, threads, learners)),
-                     f"{threads / one:.2f}", f"{learners / one:.2f}", f"{learners / threads:.2f}"])  # fmt: skip
+            contests = {name: lambda _, worker=worker: worker.rate(args.seconds) for name, worker in workers.items()}
+            data[case] = samples = alternate(contests, range(args.samples))
+        single, threads, learners = (median(samples[name]) for name in SETTINGS.values())
+        rows.append([case, *(f"{x:,.1f}" for x in (single, threads, learners)),
+                     f"{threads / single:.2f}", f"{learners / single:.2f}", f"{learners / threads:.2f}"])  # fmt: skip
         header = ["case", *SETTINGS.values(), "2 threads / 1", "2 learners / 1", "2 learners / 2 threads"]
         save(args.out, facts, page("Learners", __doc__, header, rows), {"gradient steps per second": data})
 

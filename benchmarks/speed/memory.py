@@ -41,11 +41,11 @@ def fragment(arena: Arena, rng: np.random.Generator, first: int) -> Fragment:
     for t in range(HORIZON):
         seen.append(arena.recv().inputs[0].copy())
         arena.send(np.arange(SLOTS), action[t])
-        now = arena.recv()
-        reward.append(now.reward.copy())
-        terminated.append(now.terminated.copy())
-        start.append(now.terminated | now.truncated)
-        final.append(now.final[0].copy())
+        decisions = arena.recv()
+        reward.append(decisions.reward.copy())
+        terminated.append(decisions.terminated.copy())
+        start.append(decisions.terminated | decisions.truncated)
+        final.append(decisions.final[0].copy())
     seen.append(arena.recv().inputs[0].copy())
     return Fragment(
         [np.stack(seen)], None, action, np.stack(reward), np.stack(start[1:]), np.stack(terminated),
@@ -59,7 +59,7 @@ def rollouts(new: Fragment) -> Columns:
 
 
 def whole(spec: Spec) -> Spec:
-    return replace(spec, inputs=tuple(replace(one, stacked=False) for one in spec.inputs))
+    return replace(spec, inputs=tuple(replace(entry, stacked=False) for entry in spec.inputs))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -83,14 +83,14 @@ def of_transitions(game: str, transitions: int, samples: int) -> dict[str, dict[
             stored.setdefault(form, []).append(seconds(partial(replays[form].append, new)))
         pictures[first * SLOTS + np.arange(HORIZON * SLOTS)] = new.inputs[0][1:, :, -1].reshape(-1, *pictures.shape[1:])
     arena.close()
-    one = replays["whole"]
-    numbers = rng.integers(one.oldest(one.count), one.count, (samples, MINIBATCHES * BATCH))
+    replay = replays["whole"]
+    numbers = rng.integers(replay.oldest(replay.count), replay.count, (samples, MINIBATCHES * BATCH))
 
     def sample(form: str) -> Callable[[int], float]:
-        return lambda n: seconds(lambda: replays[form].read(numbers[n], one.count, np.array([0.99]), STEPS))
+        return lambda n: seconds(lambda: replays[form].read(numbers[n], replay.count, np.array([0.99]), STEPS))
 
     sampled = alternate({form: sample(form) for form in FORMS}, range(samples))
-    size = {"whole": one.inputs[0][0].nbytes, "frames": pictures.shape[1] * pictures.shape[2]}
+    size = {"whole": replay.inputs[0][0].nbytes, "frames": pictures.shape[1] * pictures.shape[2]}
     size["compressed"] = pictures.nbytes / transitions
     return {
         form: {
@@ -101,8 +101,8 @@ def of_transitions(game: str, transitions: int, samples: int) -> dict[str, dict[
     }  # fmt: skip
 
 
-def put_rollouts(to: Rollouts, places: Any, form: str, given: Columns, spec: Spec) -> None:
-    to.put(places, given if form == "whole" else take_apart(given, spec.inputs))
+def put_rollouts(to: Rollouts, places: Any, form: str, columns: Columns, spec: Spec) -> None:
+    to.put(places, columns if form == "whole" else take_apart(columns, spec.inputs))
 
 
 def of_rollouts(game: str, transitions: int, samples: int) -> dict[str, dict[str, float]]:
@@ -110,25 +110,25 @@ def of_rollouts(game: str, transitions: int, samples: int) -> dict[str, dict[str
     places, spec = transitions // HORIZON, arena.spec
     kept: dict[str, Rollouts] = {}
     for first in range(0, places, SLOTS):
-        given = rollouts(fragment(arena, rng, 0))
+        columns = rollouts(fragment(arena, rng, 0))
         for form in rng.permutation(FORMS).tolist():
             if form not in kept:
-                kept[form] = Rollouts(given if form == "whole" else take_apart(given, spec.inputs), places)
+                kept[form] = Rollouts(columns if form == "whole" else take_apart(columns, spec.inputs), places)
                 if form == "compressed":
                     kept[form].compress()
 
-            put = partial(put_rollouts, kept[form], first + np.arange(SLOTS), form, given, spec)
+            put = partial(put_rollouts, kept[form], first + np.arange(SLOTS), form, columns, spec)
             stored.setdefault(form, []).append(seconds(put))
     arena.close()
     drawn = rng.integers(0, places, (samples, BATCH))
 
     def sample(form: str) -> Callable[[int], float]:
-        def one(n: int) -> None:
-            found = kept[form].take(drawn[n])
-            found = found if form == "whole" else put_together(found, spec.inputs)
-            np.ascontiguousarray(found["input 0"].swapaxes(0, 1))
+        def take_once(n: int) -> None:
+            batch = kept[form].take(drawn[n])
+            batch = batch if form == "whole" else put_together(batch, spec.inputs)
+            np.ascontiguousarray(batch["input 0"].swapaxes(0, 1))
 
-        return lambda n: seconds(lambda: one(n))
+        return lambda n: seconds(lambda: take_once(n))
 
     sampled = alternate({form: sample(form) for form in FORMS}, range(samples))
     return {
@@ -143,14 +143,14 @@ def of_rollouts(game: str, transitions: int, samples: int) -> dict[str, dict[str
 def main() -> None:
     args = arguments(__doc__, transitions=6400, samples=15)
     torch.set_num_threads(1)
-    found = {}
+    by_name = {}
     for kind, measure in (("a transition's picture", of_transitions), ("a rollout", of_rollouts)):
         for game in GAMES:
             for form, figures in measure(game, args.transitions, args.samples).items():
-                found[f"{kind}, {game}, {form}"] = figures
-    header = ["", *next(iter(found.values()))]
-    lines = [[name, *(f"{x:,.3g}" if x < 1000 else f"{x:,.0f}" for x in row.values())] for name, row in found.items()]
-    save(args.out, machine(), page("Pictures in a replay", __doc__, header, lines), {"figures": found})
+                by_name[f"{kind}, {game}, {form}"] = figures
+    header = ["", *next(iter(by_name.values()))]
+    lines = [[name, *(f"{x:,.3g}" if x < 1000 else f"{x:,.0f}" for x in row.values())] for name, row in by_name.items()]
+    save(args.out, machine(), page("Pictures in a replay", __doc__, header, lines), {"figures": by_name})
 
 
 if __name__ == "__main__":

@@ -27,8 +27,19 @@ def case(name: str, algorithm: str, hidden: list[int], batch: int, aim: float, *
         f"mdp=halfcheetah rl={algorithm.lower()} rl.net.hidden={hidden} rl.batch={batch} rl.samples_per_step={batch} "
         "rl.warm_up=0 rl.normalize_inputs=false"
     ).replace(", ", ",")
-    given = {"learning_starts": 32, "batch_size": batch, "train_freq": 1, "gradient_steps": 1, "buffer_size": 1_000_000}
-    settings: dict[str, Any] = {"world": "HalfCheetah-v5", "algorithm": algorithm, "arguments": given, "hidden": hidden}
+    arguments = {
+        "learning_starts": 32,
+        "batch_size": batch,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "buffer_size": 1_000_000,
+    }
+    settings: dict[str, Any] = {
+        "world": "HalfCheetah-v5",
+        "algorithm": algorithm,
+        "arguments": arguments,
+        "hidden": hidden,
+    }
     return Case(name, words, {"SB3, the same settings": Peer(settings, aim), **more})
 
 
@@ -44,11 +55,11 @@ def value_case(
         f"rl.samples_per_step={batch} rl.capacity={capacity} rl.warm_up=0 rl.normalize_inputs=false rl.n_step=1 "
         "rl.double=false rl.lr=1e-4 rl.target_every=10_000 rl.tau=1 rl.max_grad_norm=10 rl.epsilon=0.05"
     ).replace(", ", ",")
-    given = {
+    arguments = {
         "learning_starts": 32, "batch_size": batch, "train_freq": 4, "gradient_steps": 4, "buffer_size": capacity,
         "learning_rate": 1e-4, "target_update_interval": 10_000, "exploration_initial_eps": 0.05, "policy": policy,
     }  # fmt: skip
-    settings: dict[str, Any] = {"world": world, "algorithm": "DQN", "arguments": given, "hidden": hidden}
+    settings: dict[str, Any] = {"world": world, "algorithm": "DQN", "arguments": arguments, "hidden": hidden}
     return Case(name, words, {"SB3, the same settings": Peer(settings, 1.5), **more}, compiles=bool(hidden))
 
 

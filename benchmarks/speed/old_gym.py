@@ -40,7 +40,7 @@ class SyncVectorEnv:
     every, warm_up, packages = 1, 64, ("torch", "numpy", "gymnasium", "stable-baselines3")
 
     def __init__(self, make: Sequence[Callable[[], Any]]) -> None:
-        self.envs = [one() for one in make]
+        self.envs = [make_env() for make_env in make]
         self.num_envs, first = len(self.envs), self.envs[0]
         self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
         self.action_space = gymnasium.vector.utils.batch_space(first.action_space, self.num_envs)
@@ -52,9 +52,9 @@ class SyncVectorEnv:
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         if self.steps % self.every == 0:
             self._answer()
-        found = [self._step(env, action) for env, action in zip(self.envs, actions, strict=True)]
+        steps = [self._step(env, action) for env, action in zip(self.envs, actions, strict=True)]
         self.steps += self.num_envs
-        seen, reward, done, info = zip(*found, strict=True)
+        seen, reward, done, info = zip(*steps, strict=True)
         return np.stack(seen), np.array(reward), np.array(done), list(info)
 
     def _step(self, env: Any, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:

@@ -25,13 +25,13 @@ class Pictures(gymnasium.Env[np.ndarray, int]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        return self._now(), {}
+        return self._picture(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.t += 1
-        return self._now(), float(action == self.t % 6), False, False, {}
+        return self._picture(), float(action == self.t % 6), False, False, {}
 
-    def _now(self) -> np.ndarray:
+    def _picture(self) -> np.ndarray:
         return self.pictures[self.t % PICTURES].copy()
 
 

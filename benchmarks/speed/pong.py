@@ -42,7 +42,7 @@ def run(seed: int, steps: int) -> dict[str, Any]:
         reader.join()
         if process.returncode:
             raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
-        return _told(json.loads((place / "result.json").read_text()), seed, wall, said, memory)
+        return _figures(json.loads((place / "result.json").read_text()), seed, wall, said, memory)
 
 
 def _read(process: subprocess.Popen[str], began: float, said: list[tuple[float, str]]) -> None:
@@ -57,7 +57,7 @@ def _memory(process: subprocess.Popen[str], began: float) -> list[tuple[float, f
     while process.poll() is None:
         samples.append((time.perf_counter() - began, sum(map(_resident, _family(process.pid)))))
         time.sleep(PERIOD_S)
-    return [one for one in samples if one[1]]
+    return [sample for sample in samples if sample[1]]
 
 
 def _family(pid: int) -> list[int]:
@@ -65,7 +65,7 @@ def _family(pid: int) -> list[int]:
         children = [int(x) for path in Path(f"/proc/{pid}/task").glob("*/children") for x in path.read_text().split()]
     except OSError:  # it ended
         children = []
-    return [pid, *(one for child in children for one in _family(child))]
+    return [pid, *(relative for child in children for relative in _family(child))]
 
 
 def _resident(pid: int) -> float:
@@ -73,14 +73,14 @@ def _resident(pid: int) -> float:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 / MIB if found else 0.0
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(match[1]) * 1024 / MIB if match else 0.0
 
 
-def _told(
+def _figures(
     result: dict[str, Any], seed: int, wall: float, said: list[tuple[float, str]], memory: list[tuple[float, float]]
 ) -> dict[str, Any]:
-    late = [one for one in memory if one[0] >= wall / 3]
+    late = [sample for sample in memory if sample[0] >= wall / 3]
     slope = linear_regression(*zip(*late, strict=True)).slope if len(late) > 2 else 0.0
     return {
         "seed": seed,
@@ -114,9 +114,9 @@ def main() -> None:
     for seed in range(1, args.seeds + 1):
         runs.append(run(seed, args.steps))
         print("  " + ", ".join(f"{key} {x:,.2f}" for key, x in runs[-1].items() if key != "memory"), flush=True)
-        header = ["evorl.run mdp=pong rl=ppo", *(f"seed {one['seed']}" for one in runs), "median", "aim"]
+        header = ["evorl.run mdp=pong rl=ppo", *(f"seed {run['seed']}" for run in runs), "median", "aim"]
         rows = [
-            [name, *(form.format(one[key]) for one in runs), form.format(median(one[key] for one in runs)), aim]
+            [name, *(form.format(run[key]) for run in runs), form.format(median(run[key] for run in runs)), aim]
             for key, (name, form, aim) in SHOWN.items()
         ]
         save(args.out, facts, page("Pong, the main job", __doc__, header, rows), {"runs": runs})

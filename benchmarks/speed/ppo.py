@@ -102,11 +102,11 @@ def measure(case: Case, threads: int, samples: int, seconds: float) -> tuple[Rat
         top = {name: max(rates[0] for (n, _), rates in first.items() if n == name) for name, _ in first}
         kept = {key: ask[key] for key, rates in first.items() if rates[0] >= top[key[0]] / 2}
         rest = alternate(kept, range(1, samples))
-        found: Rates = {name: {} for name, _ in first}
+        by_program: Rates = {name: {} for name, _ in first}
         for (name, count), rates in first.items():
-            found[name][count] = rates + rest.get((name, count), [])
+            by_program[name][count] = rates + rest.get((name, count), [])
         peers = [worker.versions for (name, _), worker in workers.items() if name in case.peers]
-        return found, {package: version for one in peers for package, version in one.items()}
+        return by_program, {package: version for peer in peers for package, version in peer.items()}
 
 
 def best(rates: dict[str, list[float]]) -> tuple[float, str]:
@@ -114,12 +114,12 @@ def best(rates: dict[str, list[float]]) -> tuple[float, str]:
     return max((median(samples), threads) for threads, samples in rates.items())
 
 
-def summary(case: Case, found: Rates) -> dict[str, Any]:
+def summary(case: Case, rates: Rates) -> dict[str, Any]:
     ratios = {
-        name: {ours: round(best(found[ours])[0] / best(found[name])[0], 3) for ours in case.own} for name in case.peers
+        name: {ours: round(best(rates[ours])[0] / best(rates[name])[0], 3) for ours in case.own} for name in case.peers
     }
     settings = {name: peer.settings for name, peer in case.peers.items()}
-    return {"ours": case.words, "peers": settings, "rates": found, "ratios": ratios}
+    return {"ours": case.words, "peers": settings, "rates": rates, "ratios": ratios}
 
 
 def rows(case: Case, result: dict[str, Any]) -> list[list[str]]:
@@ -142,9 +142,9 @@ def compare(cases: list[Case], title: str, text: str, args: Any) -> None:
     head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
     for case in cases:
         print(case.name, flush=True)
-        found, versions = measure(case, args.threads, args.samples, args.seconds)
+        rates, versions = measure(case, args.threads, args.samples, args.seconds)
         facts["peers"] |= versions
-        results[case.name] = summary(case, found)
+        results[case.name] = summary(case, rates)
         lines += rows(case, results[case.name])
         save(args.out, facts, page(title, text, head, lines), {"cases": results})
 

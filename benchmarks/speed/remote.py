@@ -54,14 +54,14 @@ class Played:
 
     def delays(self, seconds: float) -> dict[str, float]:
         """Percentiles of the microseconds of a round trip."""
-        found, ends = list[float](), time.perf_counter() + seconds
+        microseconds, ends = list[float](), time.perf_counter() + seconds
         slots = self.arena.recv().slots
         while (began := time.perf_counter()) < ends:
             self.arena.send(slots, self.actions[: len(slots)])
             slots = self.arena.recv().slots
-            found.append(1e6 * (time.perf_counter() - began))
+            microseconds.append(1e6 * (time.perf_counter() - began))
         self.arena.send(slots, self.actions[: len(slots)])
-        return percentiles(found)
+        return percentiles(microseconds)
 
 
 class Echo:
@@ -80,20 +80,20 @@ class Echo:
         self.end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def delays(self, seconds: float) -> dict[str, float]:
-        found, ends = list[float](), time.perf_counter() + seconds
+        microseconds, ends = list[float](), time.perf_counter() + seconds
         while (began := time.perf_counter()) < ends:
             self.end.sendall(bytes(ANSWERED))
             self.end.recv(ASKED, socket.MSG_WAITALL)
-            found.append(1e6 * (time.perf_counter() - began))
-        return percentiles(found)
+            microseconds.append(1e6 * (time.perf_counter() - began))
+        return percentiles(microseconds)
 
     def close(self) -> None:
         self.end.close()
         os.waitpid(self.child, 0)
 
 
-def percentiles(found: list[float]) -> dict[str, float]:
-    return {f"p{each}": float(np.percentile(found, each)) for each in (5, 50, 99)}
+def percentiles(delays: list[float]) -> dict[str, float]:
+    return {f"p{each}": float(np.percentile(delays, each)) for each in (5, 50, 99)}
 
 
 def main() -> None:
@@ -104,9 +104,9 @@ def main() -> None:
 
         def played(command: str, slots: int, **keys: Any) -> Played:
             world = stack.enter_context(closing(Remote(command=command, **keys)))
-            one = Played(stack.enter_context(closing(world.arena(slots, Episodes(0)))))
-            one.rate(0.5)  # warm up
-            return one
+            game = Played(stack.enter_context(closing(world.arena(slots, Episodes(0)))))
+            game.rate(0.5)  # warm up
+            return game
 
         many = {
             "numbers, one process": played(f"{NUMBERS} 2", 2 * BATTLES),
@@ -118,8 +118,10 @@ def main() -> None:
             "numbers, one battle of two sides": played(f"{NUMBERS} 2", 2, deadline_s=31.0),
             "sumo, one battle of two sides": played(SUMO, 2, deadline_s=31.0),
         }
-        rates = {name: lambda _, one=one: one.rate(args.seconds) for name, one in many.items()}
-        rates |= {name: lambda _, one=one: one.delays(args.seconds) for name, one in (single | {"echo": echo}).items()}
+        rates = {name: lambda _, game=game: game.rate(args.seconds) for name, game in many.items()}
+        rates |= {
+            name: lambda _, game=game: game.delays(args.seconds) for name, game in (single | {"echo": echo}).items()
+        }
         results = alternate(rates, range(args.rounds))
     columns = ("decisions/s", "cpu", "p5", "p50", "p99")
     rows = [

@@ -47,19 +47,19 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     args = arguments(__doc__, capacity=1_000_000, every=50_000, samples=5)
-    replay, told = Replay(SPEC, Shape(args.capacity, 1)), 0
+    replay, next_fragment = Replay(SPEC, Shape(args.capacity, 1)), 0
     some = [fragment(i) for i in range(1000)]
 
     def append_one() -> None:
-        nonlocal told
-        replay.append(some[told % 1000]._replace(first=np.array([told * HORIZON])))
-        told += 1
+        nonlocal next_fragment
+        replay.append(some[next_fragment % 1000]._replace(first=np.array([next_fragment * HORIZON])))
+        next_fragment += 1
 
     def write_ahead() -> None:
         checkpoint.write_ahead(segments, {"replay": replay.appended_rows()})
 
     def written_to() -> list[int]:
-        return [one[-1].end for one in segments.known.values() if one]
+        return [files[-1].end for files in segments.known.values() if files]
 
     count, appends, looks, ahead = args.capacity + args.every, [], [], []
     pauses, written = [], []
@@ -75,8 +75,8 @@ def main() -> None:
             state = {"replay": replay.state_dict()}
             pauses.append(seconds(partial(checkpoint.save, Path(folder), number, state, 2, segments=segments)))
             files = (Path(folder) / "checkpoints" / str(number)).glob("*")
-            written.append(sum(one.stat().st_size for one in files if one.stat().st_nlink == 1))
-    sizes = [np.ones(sum(x.nbytes for x in (one.inputs[0], one.action, one.reward)), np.uint8) for one in some]
+            written.append(sum(file.stat().st_size for file in files if file.stat().st_nlink == 1))
+    sizes = [np.ones(sum(x.nbytes for x in (rows.inputs[0], rows.action, rows.reward)), np.uint8) for rows in some]
     floor = seconds(lambda: [x.copy() for x in sizes]) / 1000 / HORIZON
 
     def sample() -> None:

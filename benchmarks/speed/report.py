@@ -69,20 +69,20 @@ def cost(place: Path, out: Path, words: list[str]) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    asked = arguments(__doc__, runs=100, rows=1000, rounds=3)
-    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in FORMS}
+    options = arguments(__doc__, runs=100, rows=1000, rounds=3)
+    costs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in FORMS}
     with tempfile.TemporaryDirectory() as place:
-        write_runs(Path(place) / "runs", asked.runs, asked.rows)
-        for number in range(asked.rounds):
+        write_runs(Path(place) / "runs", options.runs, options.rows)
+        for number in range(options.rounds):
             for name, words in FORMS.items():
-                found[name].append(cost(Path(place) / "runs", Path(place) / f"report {name}", words))
-                print(f"round {number + 1}  {name}: {found[name][-1][0]:.1f} s", flush=True)
+                costs[name].append(cost(Path(place) / "runs", Path(place) / f"report {name}", words))
+                print(f"round {number + 1}  {name}: {costs[name][-1][0]:.1f} s", flush=True)
     rows = [
         [name, *(f"{median([one[k] for one in several]):.1f}" for k in (0, 1)), f"{several[-1][2] / 1e6:.2f}"]
-        for name, several in found.items()
+        for name, several in costs.items()
     ]
-    header = [f"{asked.runs} runs of {asked.rows:,} rows", "seconds", "processor seconds", "page, MB"]
-    save(asked.out, machine(), page("Reports", __doc__, header, rows), {"seconds, processor seconds, bytes": found})
+    header = [f"{options.runs} runs of {options.rows:,} rows", "seconds", "processor seconds", "page, MB"]
+    save(options.out, machine(), page("Reports", __doc__, header, rows), {"seconds, processor seconds, bytes": costs})
 
 
 if __name__ == "__main__":

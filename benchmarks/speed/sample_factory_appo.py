@@ -37,7 +37,7 @@ def make(*words: Any, **more: Any) -> Any:
     return make_atari_env(*words, **more)
 
 
-class Told(AlgoObserver):
+class Steps(AlgoObserver):
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
         print("step", training_iteration_since_resume, flush=True)
 
@@ -56,7 +56,7 @@ def train(folder: str, world: str, rollouts: int, horizon: int, envs: int, worke
     }  # fmt: skip
     register_env(world, make)
     _, runner = make_runner(parse_atari_args([f"--{name}={x}" for name, x in words.items()]))
-    runner.register_observer(Told())
+    runner.register_observer(Steps())
     runner.init()
     runner.run()
 
@@ -81,11 +81,11 @@ def main(text: str) -> None:
                 os.killpg(process.pid, signal.SIGCONT)
                 first = next(steps)  # those that waited in the pipe have passed when it comes
                 began = time.perf_counter()
-                last, now = first, began
-                while last == first or now - began < float(line):
-                    last, now = next(steps), time.perf_counter()
+                last, time_s = first, began
+                while last == first or time_s - began < float(line):
+                    last, time_s = next(steps), time.perf_counter()
                 os.killpg(process.pid, signal.SIGSTOP)
-                say([(last - first) * size, now - began])
+                say([(last - first) * size, time_s - began])
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

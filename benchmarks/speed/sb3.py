@@ -49,8 +49,13 @@ class PongGames(VecEnv):
         self.arena.send(self.arena.recv().slots, actions[:, None])
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        now = self.arena.recv()
-        return now.inputs[0].copy(), now.reward[:, 0].copy(), now.terminated.copy(), [{} for _ in now.slots]
+        decisions = self.arena.recv()
+        return (
+            decisions.inputs[0].copy(),
+            decisions.reward[:, 0].copy(),
+            decisions.terminated.copy(),
+            [{} for _ in decisions.slots],
+        )
 
     def close(self) -> None:
         self.arena.close()
@@ -82,7 +87,7 @@ class Solved(BaseCallback):
     def _on_step(self) -> bool:
         if self.locals["dones"].any():
             last = self.model.ep_info_buffer
-            self.reached = len(last) == EPISODES and sum(one["r"] for one in last) >= self.threshold * EPISODES
+            self.reached = len(last) == EPISODES and sum(episode["r"] for episode in last) >= self.threshold * EPISODES
         return not self.reached
 
 

@@ -65,8 +65,8 @@ class Sampler:
     def sample(self, update: int) -> list[Any]:
         count = self.replay.count
         numbers = uniform(5, update, 1, BATCH, self.replay.oldest(count), count)
-        found = self.replay.read(numbers.reshape(-1), count, np.array([0.99]))
-        return [*found.inputs, found.action, found.reward, found.discount, *found.next_inputs]
+        batch = self.replay.read(numbers.reshape(-1), count, np.array([0.99]))
+        return [*batch.inputs, batch.action, batch.reward, batch.discount, *batch.next_inputs]
 
 
 class Traffic:
@@ -80,29 +80,30 @@ class Traffic:
 @contextmanager
 def watched() -> Iterator[Traffic]:
     """Count what the driver of a group sends and receives."""
-    send, tell, assign, handled, found = Sender.send, Sender._send_to_receiver, Sender.assign, Inbox._handle, Traffic()
+    send, tell, assign, handled = Sender.send, Sender._send_to_receiver, Sender.assign, Inbox._handle
+    traffic = Traffic()
 
     def sends(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any, place: bytes = b"") -> None:
         crosses = payload.size if not self.is_near(handle) or payload.block is None else 0
-        found.bytes["others"] += len(payload.body) + crosses
+        traffic.bytes["others"] += len(payload.body) + crosses
         send(self, handle, kind, envelope, payload, place)
 
     def tells(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any) -> None:
-        found.bytes["replay" if kind in (Kind.FOLLOW, Kind.LOCATE) else "others"] += len(payload.body) + payload.size
+        traffic.bytes["replay" if kind in (Kind.FOLLOW, Kind.LOCATE) else "others"] += len(payload.body) + payload.size
         tell(self, handle, kind, envelope, payload)
 
     def assigns(self: Any, handle: Any, calls: Any) -> None:
-        found.sent[handle.process.pid].append(time.time())
+        traffic.sent[handle.process.pid].append(time.time())
         assign(self, handle, calls)
 
     def handles(self: Any, identity: bytes, frames: list[bytes]) -> None:
         if Header.unpack(frames[0]).kind == Kind.ANSWER:
-            found.bytes["others"] += sum(map(len, frames))
+            traffic.bytes["others"] += sum(map(len, frames))
         handled(self, identity, frames)
 
     sending = patch.multiple(Sender, send=sends, _send_to_receiver=tells, assign=assigns)
     with sending, patch.object(Inbox, "_handle", handles):
-        yield found
+        yield traffic
 
 
 def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
@@ -146,11 +147,11 @@ def reference(calls: int) -> dict[str, Any]:
     return {"bytes": traffic.bytes["others"] / calls, "waits": waits}
 
 
-def row(name: str, one: dict[str, Any]) -> list[str]:
-    steps, transitions, found = one["gradient steps"], one["transitions"], one["bytes"]
-    wait, replay, others = sum(one["waits"]), found.get("replay", 0), found["others"]
+def row(name: str, run: dict[str, Any]) -> list[str]:
+    steps, transitions, sizes = run["gradient steps"], run["transitions"], run["bytes"]
+    wait, replay, others = sum(run["waits"]), sizes.get("replay", 0), sizes["others"]
     figures = (
-        replay / transitions, replay / steps, others / steps, 1e3 * median(one["waits"]),
+        replay / transitions, replay / steps, others / steps, 1e3 * median(run["waits"]),
         1e6 * wait / transitions, 1e6 * wait / steps,
     )  # fmt: skip
     return [name, *(f"{x:,.1f}" for x in figures)]
@@ -162,14 +163,14 @@ def main() -> None:
         "", "replay, B per transition", "replay, B per gradient step", "other messages, B per gradient step",
         "wait of a job, ms", "wait, us per transition", "wait, us per gradient step",
     ]  # fmt: skip
-    theirs = reference(args.calls)
-    asked = 1e6 * median(theirs["waits"])
-    lines, data = [["a call per gradient step", "", f"{theirs['bytes']:,.1f}", "", "", "", f"{asked:,.1f}"]], {}
+    single = reference(args.calls)
+    wait_us = 1e6 * median(single["waits"])
+    lines, data = [["a call per gradient step", "", f"{single['bytes']:,.1f}", "", "", "", f"{wait_us:,.1f}"]], {}
     for name, hosts in HOSTS.items():
         data[name] = evolution(hosts, args.steps)
         lines.append(row(name, data[name]))
         text = page("The replay of an evolution with a shared critic", __doc__, header, lines)
-        save(args.out, machine(), text, {"reference": theirs, **data})
+        save(args.out, machine(), text, {"reference": single, **data})
 
 
 if __name__ == "__main__":

@@ -40,12 +40,12 @@ class Ours:
     def rate(self, seconds: float) -> float:
         """Advances of games per second."""
         steps, began = 0, time.perf_counter()
-        while (now := time.perf_counter()) - began < seconds:
+        while (time_s := time.perf_counter()) - began < seconds:
             slots = self.arena.recv().slots
             actions = self.draw.integers(0, self.choices, (len(slots), len(self.choices)))
             self.arena.send(slots, actions)
             steps += GAMES
-        return steps / (now - began)
+        return steps / (time_s - began)
 
 
 def main() -> None:
@@ -59,12 +59,12 @@ def main() -> None:
                 ours = Ours(size, opponent)
                 ours.rate(0.5)  # warm up
                 contestants = {"evorl": ours.rate, "vmas": peer.rate}
-                asked = {name: lambda _, rate=rate: rate(args.seconds) for name, rate in contestants.items()}
-                rates = alternate(asked, range(args.rounds))
+                contests = {name: lambda _, rate=rate: rate(args.seconds) for name, rate in contestants.items()}
+                rates = alternate(contests, range(args.rounds))
             facts |= {"peers": peer.versions}
-            mine, theirs = median(rates["evorl"]), median(rates["vmas"])
+            own_rate, peer_rate = median(rates["evorl"]), median(rates["vmas"])
             results[f"{size} {opponent}"] = rates
-            rows.append([str(size), opponent, f"{mine:,.0f}", f"{theirs:,.0f}", f"{mine / theirs:.1f}"])
+            rows.append([str(size), opponent, f"{own_rate:,.0f}", f"{peer_rate:,.0f}", f"{own_rate / peer_rate:.1f}"])
             head = ["a side", "other team", "evorl, steps/s", "vmas, steps/s", "ratio"]
             save(args.out, facts, page("Soccer", __doc__, head, rows), results)
 

@@ -120,15 +120,15 @@ def fastest(settings: dict[str, Any], threads: int) -> tuple[int, dict[str, str]
 
 def contestants(world: str, case: Case, threads: int) -> dict[str, Callable[[int], Outcome]]:
     settings = {**case.tuned, "world": world, "threads": threads, "budget": SB3_BUDGET, "threshold": case.threshold}
-    found: dict[str, Callable[[int], Outcome]] = {
+    programs: dict[str, Callable[[int], Outcome]] = {
         "evorl": lambda number: ours(case, number + 1),
         "SB3, tuned": lambda number: peer("sb3.py", "solve", json.dumps({**settings, "seed": number + 1})),
     }
     if world == "CartPole-v1":  # its ppo.py takes discrete actions only
-        found["CleanRL, defaults"] = partial(cleanrl, case, threads)
+        programs["CleanRL, defaults"] = partial(cleanrl, case, threads)
     else:  # SAC takes continuous actions only
-        found["evorl, rl=sac"] = lambda number: ours(case, number + 1, "sac")
-    return found
+        programs["evorl, rl=sac"] = lambda number: ours(case, number + 1, "sac")
+    return programs
 
 
 def cleanrl(case: Case, threads: int, number: int) -> Outcome:
@@ -140,14 +140,21 @@ def rllib(case: Case, number: int) -> Outcome:
     return peer("rllib.py", json.dumps({**RLLIB, "threshold": case.threshold, "seed": number + 1}))
 
 
-def lines(world: str, found: dict[str, list[Outcome]]) -> list[list[str]]:
+def lines(world: str, by_program: dict[str, list[Outcome]]) -> list[list[str]]:
     """One row for each contestant."""
-    best = median(one["seconds"] for one in found["evorl"]) if all(one["reached"] for one in found["evorl"]) else None
+    best = (
+        median(outcome["seconds"] for outcome in by_program["evorl"])
+        if all(outcome["reached"] for outcome in by_program["evorl"])
+        else None
+    )
     out = []
-    for name, outcomes in found.items():
-        taken = [one["seconds"] for one in outcomes]
-        middle, sign = median(taken), bound([one["seconds"] if one["reached"] else None for one in outcomes], taken)
-        seeds = ", ".join(("" if one["reached"] else ">= ") + f"{one['seconds']:.1f}" for one in outcomes)
+    for name, outcomes in by_program.items():
+        taken = [outcome["seconds"] for outcome in outcomes]
+        middle, sign = (
+            median(taken),
+            bound([outcome["seconds"] if outcome["reached"] else None for outcome in outcomes], taken),
+        )
+        seeds = ", ".join(("" if outcome["reached"] else ">= ") + f"{outcome['seconds']:.1f}" for outcome in outcomes)
         ratio = "" if name == "evorl" else f"{sign}{middle / best:.2f}" if best else "evorl not there"
         aim = f"{CASES[world].aim:g}" if name.startswith("SB3") else ""
         steps = f"{median(one['steps'] for one in outcomes):,.0f}"
@@ -162,11 +169,15 @@ def main() -> None:
     for world, case in CASES.items():
         print(world, flush=True)
         threads, facts["peers"] = fastest({**case.tuned, "world": world}, args.threads)
-        found = alternate(contestants(world, case, threads), range(args.seeds))
+        by_program = alternate(contestants(world, case, threads), range(args.seeds))
         if world == "CartPole-v1" and args.rllib:
-            found |= alternate({"RLlib, tuned": partial(rllib, case)}, range(args.rllib))
-        results[world] = {"threshold": case.threshold, "SB3": {**case.tuned, "threads": threads}, "outcomes": found}
-        text += lines(world, found)
+            by_program |= alternate({"RLlib, tuned": partial(rllib, case)}, range(args.rllib))
+        results[world] = {
+            "threshold": case.threshold,
+            "SB3": {**case.tuned, "threads": threads},
+            "outcomes": by_program,
+        }
+        text += lines(world, by_program)
         shown = page("Time from the command to a solved world", __doc__, head, text)
         save(args.out, facts, shown, {"RLlib": RLLIB, "worlds": results})
 

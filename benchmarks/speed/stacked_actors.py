@@ -36,16 +36,16 @@ CAPACITY, STEPS = 100_000, 16
 
 def learner(algorithm: str, hidden: tuple[int, ...], batch: int) -> AnyLearner:
     """With a full replay."""
-    given: dict[str, Any] = {"batch": batch, "capacity": CAPACITY}
+    settings: dict[str, Any] = {"batch": batch, "capacity": CAPACITY}
     if algorithm == "TD3":
-        made: Any = TD3(net=Net(hidden=hidden, activation="relu", output="tanh"), **given)
+        made: Any = TD3(net=Net(hidden=hidden, activation="relu", output="tanh"), **settings)
     else:
-        made = SAC(net=Net(hidden=hidden, activation="relu", std="state"), **given)
-    found = cast(AnyLearner, made.learner(SPEC, 0, torch.device("cpu")))
+        made = SAC(net=Net(hidden=hidden, activation="relu", std="state"), **settings)
+    off_policy = cast(AnyLearner, made.learner(SPEC, 0, torch.device("cpu")))
     some = [fragment(i) for i in range(1000)]
     for number in range(CAPACITY // HORIZON):
-        found.replay.append(some[number % 1000]._replace(first=np.array([number * HORIZON])))
-    return found
+        off_policy.replay.append(some[number % 1000]._replace(first=np.array([number * HORIZON])))
+    return off_policy
 
 
 def rate(train: Callable[[], object], number: int, seconds: float) -> float:
@@ -58,22 +58,22 @@ def rate(train: Callable[[], object], number: int, seconds: float) -> float:
 
 
 def contestants(
-    one: AnyLearner, stacks: tuple[int, ...], seconds: float
+    learner: AnyLearner, stacks: tuple[int, ...], seconds: float
 ) -> dict[tuple[int, str], Callable[[int], float]]:
-    reading = Reading(one.replay, one.replay.count, one.replay.oldest(one.replay.count))
+    reading = Reading(learner.replay, learner.replay.count, learner.replay.oldest(learner.replay.count))
 
     def together(theta: torch.Tensor) -> object:
-        return train_actors(one, theta, reading, STEPS, range(len(theta)), 0)
+        return train_actors(learner, theta, reading, STEPS, range(len(theta)), 0)
 
     def apart(theta: torch.Tensor) -> object:
-        return [train_actor(one, x, reading, STEPS, k, 0) for k, x in enumerate(theta)]
+        return [train_actor(learner, x, reading, STEPS, k, 0) for k, x in enumerate(theta)]
 
-    found: dict[tuple[int, str], Callable[[int], float]] = {}
+    contests: dict[tuple[int, str], Callable[[int], float]] = {}
     for number, (name, train) in itertools.product(stacks, {"together": together, "apart": apart}.items()):
-        theta = one.theta.repeat(number, 1)
+        theta = learner.theta.repeat(number, 1)
         train(theta)  # records the operations
-        found[number, name] = lambda _, train=train, theta=theta: rate(lambda: train(theta), len(theta), seconds)
-    return found
+        contests[number, name] = lambda _, train=train, theta=theta: rate(lambda: train(theta), len(theta), seconds)
+    return contests
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from benchmarks.speed.common import PEERS, answer
-from evorl.reproduction.parts import Given, Measurement, Part, Sweep
+from evorl.reproduction.parts import Inputs, Measurement, Part, Sweep
 from evorl.util.errors import BadRequest
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -34,7 +34,7 @@ class World(NamedTuple):
     target: float
     """Gymnasium's threshold of a solved world; of Pendulum, which has none, the usual one; of Pong the best score."""
     digits: int = 0
-    """That are told of a return."""
+    """Of a printed return."""
 
 
 WORLDS = {
@@ -105,34 +105,34 @@ def learner(algorithm: str, world: str, steps: int, *words: str) -> Arm:
     return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), peer)
 
 
-def play(arm: Arm, seed: int, given: Given) -> dict[str, Any]:
+def play(arm: Arm, seed: int, inputs: Inputs) -> dict[str, Any]:
     """What zoo.py says, and how long it took. Raises `BadRequest` for words that would change ours alone."""
-    for word in given.words:
+    for word in inputs.words:
         if word.startswith(("budget.", "eval.", "mdp.")):
             raise BadRequest("would change evorl's runs alone; the arms of benchmarks/suite say it for both", word)
-    asked = {
+    settings = {
         "algorithm": arm.peer, "world": WORLDS[arm.world].gymnasium, "steps": arm.steps, "seed": seed,
         "every": arm.every, "episodes": EPISODES,
     }  # fmt: skip
     began = time.monotonic()
-    found = answer(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(asked))
-    return {**found, "seconds": time.monotonic() - began}
+    outcome = answer(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(settings))
+    return {**outcome, "seconds": time.monotonic() - began}
 
 
-def random_returns(world: str, given: Given) -> list[float]:
+def random_returns(world: str, inputs: Inputs) -> list[float]:
     """The returns of episodes of random actions."""
     env = gymnasium.make(WORLDS[world].gymnasium or "")
     env.action_space.seed(0)
-    found = []
+    returns = []
     for episode in range(RANDOM_EPISODES):
         env.reset(seed=episode)
         total, over = 0.0, False
         while not over:
             _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             total, over = total + float(reward), terminated or truncated
-        found.append(total)
+        returns.append(total)
     env.close()
-    return found
+    return returns
 
 
 def sizes(arms: Sequence[Arm]) -> str:

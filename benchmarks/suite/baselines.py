@@ -1,4 +1,4 @@
-"""What the tables of baselines share: scores of the runs of all arms, and what is told of them."""
+"""What the tables of baselines share: scores of the runs of all arms, and the tables and texts made of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from evorl.analysis.aggregates import (
 )
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.scores import METRIC, Score, grid_scores, score, told
-from evorl.reproduction.table import Analysis, Curves, Found, Picture, Policy, Profile, Repeated, Rows, Table
+from evorl.reproduction.scores import METRIC, Score, grid_scores, score, score_text
+from evorl.reproduction.table import Analysis, Curves, Picture, Policy, Profile, Repeated, Results, Rows, Table
 from evorl.reproduction.verdicts import beside
 
 LEVEL = 0.05
@@ -76,20 +76,27 @@ class Pair(NamedTuple):
 def ours(arm: Arm, runs: Sequence[RunRecord]) -> Scored:
     """Of the runs that have ended."""
     own = [run for run in runs if run.result is not None and run.directory.parent.name == arm.name]
-    there = sorted(own, key=lambda run: int(run.seed))
-    curves = [resampled(arm, run.series[METRIC].steps, run.series[METRIC].values) for run in there]
+    by_seed = sorted(own, key=lambda run: int(run.seed))
+    curves = [resampled(arm, run.series[METRIC].steps, run.series[METRIC].values) for run in by_seed]
     return Scored(
-        [int(run.seed) for run in there], curves, [run.steps for run in there], [run.seconds for run in there],
-        [str(run.directory) for run in there],
+        [int(run.seed) for run in by_seed], curves, [run.steps for run in by_seed], [run.seconds for run in by_seed],
+        [str(run.directory) for run in by_seed],
     )  # fmt: skip
 
 
 def theirs(arm: Arm, measured: Mapping[str, Any]) -> Scored:
     """Of the peer's runs."""
-    found = {seed: measured[arm.kept(seed)] for seed in SEEDS if arm.peer and arm.kept(seed) in measured}
-    curves = [resampled(arm, one["steps"], np.mean(one["returns"], axis=1)) for one in found.values()]
+    by_seed = {seed: measured[arm.kept(seed)] for seed in SEEDS if arm.peer and arm.kept(seed) in measured}
+    curves = [
+        resampled(arm, measurement["steps"], np.mean(measurement["returns"], axis=1))
+        for measurement in by_seed.values()
+    ]
     return Scored(
-        [*found], curves, [float(arm.steps)] * len(found), [one["seconds"] for one in found.values()], [""] * len(found)
+        [*by_seed],
+        curves,
+        [float(arm.steps)] * len(by_seed),
+        [measurement["seconds"] for measurement in by_seed.values()],
+        [""] * len(by_seed),
     )
 
 
@@ -108,18 +115,18 @@ HEADER = (
 )  # fmt: skip
 
 
-def rows(found: Pairs) -> Iterator[list[str]]:
-    for arm, pair in found.items():
+def rows(pairs: Pairs) -> Iterator[list[str]]:
+    for arm, pair in pairs.items():
         world = WORLDS[arm.world]
-        scores = [[score(of) if of else None for of in (one.ends, one.means)] for one in pair]
-        for name, one, (end, mean) in zip((OURS, arm.other), pair, scores, strict=True):
-            if one.seeds:
-                mine = name == OURS
+        scores = [[score(of) if of else None for of in (side.ends, side.means)] for side in pair]
+        for name, side, (end, mean) in zip((OURS, arm.other), pair, scores, strict=True):
+            if side.seeds:
+                is_own = name == OURS
                 yield [
-                    f"{arm.title}: {name}", f"{len(one.seeds)}", f"{statistics.median(one.steps):,.0f}",
-                    told(end, world.digits), beside(end, scores[1][0]) if mine else "-",
-                    told(mean, world.digits), beside(mean, scores[1][1]) if mine else "-",
-                    "-" if mine else published(arm.peer, world.gymnasium), f"{statistics.median(one.seconds):.0f}",
+                    f"{arm.title}: {name}", f"{len(side.seeds)}", f"{statistics.median(side.steps):,.0f}",
+                    score_text(end, world.digits), beside(end, scores[1][0]) if is_own else "-",
+                    score_text(mean, world.digits), beside(mean, scores[1][1]) if is_own else "-",
+                    "-" if is_own else published(arm.peer, world.gymnasium), f"{statistics.median(side.seconds):.0f}",
                 ]  # fmt: skip
 
 
@@ -133,23 +140,23 @@ class Joint(NamedTuple):
     p: float
 
 
-def joint(found: Pairs, measured: Mapping[str, Any]) -> dict[str, Joint]:
+def joint(pairs: Pairs, measured: Mapping[str, Any]) -> dict[str, Joint]:
     """Of each algorithm whose worlds have runs of both programs."""
-    told = {}
-    for algorithm in dict.fromkeys(arm.algorithm for arm in found):
-        of = {arm: pair for arm, pair in found.items() if arm.algorithm == algorithm and both(pair)}
+    joints = {}
+    for algorithm in dict.fromkeys(arm.algorithm for arm in pairs):
+        of = {arm: pair for arm, pair in pairs.items() if arm.algorithm == algorithm and both(pair)}
         of = {arm: pair for arm, pair in of.items() if f"random/{arm.world}" in measured}
         if of:
             sides = [[scaled(arm, pair[side].ends, measured) for arm, pair in of.items()] for side in (0, 1)]
             scores = [[Score(*estimate(kind, *side)) for side in sides] for kind in (iqm, optimality_gap(1.0))]
             better = Score(*estimate(probability_of_improvement, *sides[0], *sides[1]))
             p = stratified_p_value(*sides)
-            told[algorithm] = Joint(len(of), (scores[0][0], scores[0][1]), (scores[1][0], scores[1][1]), better, p)
-    return told
+            joints[algorithm] = Joint(len(of), (scores[0][0], scores[0][1]), (scores[1][0], scores[1][1]), better, p)
+    return joints
 
 
 def both(pair: Pair) -> bool:
-    return all(len(one.seeds) > 1 for one in pair)
+    return all(len(side.seeds) > 1 for side in pair)
 
 
 def scaled(arm: Arm, returns: Sequence[float], measured: Mapping[str, Any]) -> list[float]:
@@ -157,53 +164,54 @@ def scaled(arm: Arm, returns: Sequence[float], measured: Mapping[str, Any]) -> l
     return [(x - none) / (WORLDS[arm.world].target - none) for x in returns]
 
 
-def verdicts(found: Mapping[str, Joint]) -> dict[str, str]:
+def verdicts(joints: Mapping[str, Joint]) -> dict[str, str]:
     """How each algorithm lies beside the other program: higher, lower, or no difference shown (Holm, 5 %)."""
-    corrected = holm([one.p for one in found.values()])
+    corrected = holm([joint.p for joint in joints.values()])
     return {
         name: f"no difference shown (p = {p:.2g})" if p >= LEVEL
-        else f"{'higher' if one.better.iqm > 0.5 else 'lower'} (p = {p:.2g})"
-        for (name, one), p in zip(found.items(), corrected, strict=True)
+        else f"{'higher' if joint.better.iqm > 0.5 else 'lower'} (p = {p:.2g})"
+        for (name, joint), p in zip(joints.items(), corrected, strict=True)
     }  # fmt: skip
 
 
-def together(found: Mapping[str, Joint], words: Mapping[str, str]) -> Rows:
+def together(joints: Mapping[str, Joint], words: Mapping[str, str]) -> Rows:
     lines = [
         [
-            f"{name}: {program}", f"{one.worlds}", one.iqm[side].told(2), one.gap[side].told(2),
-            one.better.told(2) if side == 0 else "-", words[name] if side == 0 else "-",
+            f"{name}: {program}", f"{joint.worlds}", joint.iqm[side].text(2), joint.gap[side].text(2),
+            joint.better.text(2) if side == 0 else "-", words[name] if side == 0 else "-",
         ]
-        for name, one in found.items()
+        for name, joint in joints.items()
         for side, program in enumerate((OURS, "the other"))
     ]  # fmt: skip
     return Rows(("algorithm: program", "worlds", "IQM", "optimality gap", "P(ours better)", "verdict"), lines)
 
 
-def suspects(found: Mapping[str, Joint], words: Mapping[str, str]) -> Iterator[str]:
+def suspects(joints: Mapping[str, Joint], words: Mapping[str, str]) -> Iterator[str]:
     """A sentence on the algorithms that are not shown to be lower, and yet look so."""
     low = [
-        f"{name} ({one.better.told(2)})"
-        for name, one in found.items()
-        if one.better.high < 0.5 and not words[name].startswith("lower")
+        f"{name} ({joint.better.text(2)})"
+        for name, joint in joints.items()
+        if joint.better.high < 0.5 and not words[name].startswith("lower")
     ]
     if low:
         yield f"No difference is shown, yet the interval of P(ours better) lies below one half: {', '.join(low)}."
 
 
-def plain(one: Joint, word: str) -> dict[str, Any]:
+def plain(joint: Joint, word: str) -> dict[str, Any]:
     """What a result keeps of it."""
     sides = {
         kind: {name: score._asdict() for name, score in zip(Pair._fields, scores, strict=True)}
-        for kind, scores in (("iqm", one.iqm), ("gap", one.gap))
+        for kind, scores in (("iqm", joint.iqm), ("gap", joint.gap))
     }
-    return {"worlds": one.worlds, **sides, "better": one.better._asdict(), "p": one.p, "verdict": word}
+    return {"worlds": joint.worlds, **sides, "better": joint.better._asdict(), "p": joint.p, "verdict": word}
 
 
-def policies(found: Pairs) -> Rows:
+def policies(pairs: Pairs) -> Rows:
     """The median run of each arm, whose policy is kept."""
-    kept = {arm: pair.ours.median for arm, pair in found.items()}
+    kept = {arm: pair.ours.median for arm, pair in pairs.items()}
     return Rows(
-        ("policy", "seed", "return at the end"), [[arm.name, f"{one[1]}", f"{one[0]:.2f}"] for arm, one in kept.items()]
+        ("policy", "seed", "return at the end"),
+        [[arm.name, f"{median[1]}", f"{median[0]:.2f}"] for arm, median in kept.items()],
     )
 
 
@@ -217,22 +225,22 @@ def gates(words: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def draw(found: Pairs, prefix: str) -> list[Picture]:
+def draw(pairs: Pairs, prefix: str) -> list[Picture]:
     """A figure for each algorithm, with a panel for each world; ``prefix``: of the files' names."""
     return [
         Picture(f"{prefix}{algorithm}", f"{algorithm}: return over environment steps, with 95 % intervals",
-                curves({arm: pair for arm, pair in found.items() if arm.algorithm == algorithm}))
-        for algorithm in dict.fromkeys(arm.algorithm for arm in found)
+                curves({arm: pair for arm, pair in pairs.items() if arm.algorithm == algorithm}))
+        for algorithm in dict.fromkeys(arm.algorithm for arm in pairs)
     ]  # fmt: skip
 
 
-def curves(found: Pairs) -> Figure:
-    drawn, axes = panels([arm.title for arm in found], "environment steps", "return")
-    for one, (arm, pair) in zip(axes, found.items(), strict=True):
+def curves(pairs: Pairs) -> Figure:
+    drawn, axes = panels([arm.title for arm in pairs], "environment steps", "return")
+    for axis, (arm, pair) in zip(axes, pairs.items(), strict=True):
         grid = np.arange(1, EVALUATIONS + 1) * float(arm.every)
         for program, name, scores in zip((OURS, SB3), (OURS, arm.other), pair, strict=True):
             if scores.seeds:
-                shaded(one, *grid_scores(grid, scores.curves), COLOURS[program], name)
+                shaded(axis, *grid_scores(grid, scores.curves), COLOURS[program], name)
     return legends(drawn)
 
 
@@ -249,24 +257,24 @@ def table(
     """The table of these arms; ``hours``: core hours of either profile; ``prefix``: of its figures' names."""
     arms = {"ci": ci, "night": night}
 
-    def analyse(there: Found) -> Analysis | None:
-        every = {arm: Pair(ours(arm, there.runs), theirs(arm, there.measured)) for arm in arms[there.profile]}
-        found = {arm: pair for arm, pair in every.items() if pair.ours.seeds}
-        if not found:
+    def analyse(results: Results) -> Analysis | None:
+        every = {arm: Pair(ours(arm, results.runs), theirs(arm, results.measured)) for arm in arms[results.profile]}
+        pairs = {arm: pair for arm, pair in every.items() if pair.ours.seeds}
+        if not pairs:
             return None
-        over = joint(found, there.measured)
+        over = joint(pairs, results.measured)
         words = verdicts(over)
         return Analysis(
-            header=HEADER, rows=[*rows(found)], gates=gates(words), pictures=draw(found, prefix),
-            also=[*([together(over, words)] if over else []), policies(found)],
-            notes=[*suspects(over, words), kept(next(iter(found)))], facts=facts(found, there.measured),
-            policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in found.items()},
+            header=HEADER, rows=[*rows(pairs)], gates=gates(words), pictures=draw(pairs, prefix),
+            also=[*([together(over, words)] if over else []), policies(pairs)],
+            notes=[*suspects(over, words), kept(next(iter(pairs)))], facts=facts(pairs, results.measured),
+            policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in pairs.items()},
             data={
-                "arms": {arm.name: data(arm, pair) for arm, pair in found.items()},
+                "arms": {arm.name: data(arm, pair) for arm, pair in pairs.items()},
                 "random": {
-                    world: there.measured[name] for world in WORLDS if (name := f"random/{world}") in there.measured
+                    world: results.measured[name] for world in WORLDS if (name := f"random/{world}") in results.measured
                 },
-                "joint": {name: plain(one, words[name]) for name, one in over.items()},
+                "joint": {name: plain(joint, words[name]) for name, joint in over.items()},
             },
         )  # fmt: skip
 
@@ -302,7 +310,7 @@ evaluations included; the machine had other work beside it."""
 
 
 def kept(arm: Arm) -> str:
-    """What is told of the policies; ``arm``: one of the table, for the command."""
+    """The text about the policies; ``arm``: one of the table, for the command."""
     return f"""\
 The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. The table of policies has its return, which
 is that of one run; above it are interquartile means. To evaluate it again, to the same bits on a processor with the
@@ -311,33 +319,35 @@ same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/polici
 
 def data(arm: Arm, pair: Pair) -> dict[str, Any]:
     """What a result keeps of an arm."""
-    scores = {name: score(one.ends)._asdict() if one.seeds else None for name, one in pair._asdict().items()}
+    scores = {name: score(side.ends)._asdict() if side.seeds else None for name, side in pair._asdict().items()}
     return {"world": arm.world, "budget": arm.steps, "end": scores, OURS: pair.ours.plain(), SB3: pair.other.plain()}
 
 
-def facts(found: Pairs, measured: Mapping[str, Any]) -> dict[str, Any]:
+def facts(pairs: Pairs, measured: Mapping[str, Any]) -> dict[str, Any]:
     """What both programs took, and the versions of the other."""
-    seconds = sum(sum(one.seconds) for pair in found.values() for one in pair)
-    versions = next(({"the other": one["versions"]} for one in measured.values() if "versions" in one), {})
+    seconds = sum(sum(side.seconds) for pair in pairs.values() for side in pair)
+    versions = next(
+        ({"the other": measurement["versions"]} for measurement in measured.values() if "versions" in measurement), {}
+    )
     return {"core hours": round(seconds / 3600, 2), **versions}
 
 
-def measured(found: Mapping[str, Any]) -> str:
+def measured(data: Mapping[str, Any]) -> str:
     """Each algorithm over its worlds; those with nothing beside them have their numbers on the page alone."""
-    algorithms = dict.fromkeys(name.removesuffix(f"_{one['world']}") for name, one in found["arms"].items())
-    alone = [name for name in algorithms if name not in found["joint"]]
+    algorithms = dict.fromkeys(name.removesuffix(f"_{row['world']}") for name, row in data["arms"].items())
+    alone = [name for name in algorithms if name not in data["joint"]]
     return "; ".join(
         [
-            *(f"{name} {summary(one)}" for name, one in found["joint"].items()),
+            *(f"{name} {summary(joint)}" for name, joint in data["joint"].items()),
             *([f"{' and '.join(alone)} with nothing beside"] if alone else []),
         ]
     )
 
 
-def summary(one: Mapping[str, Any]) -> str:
-    mine, other = (told(one["iqm"][name], 2) for name in Pair._fields)
-    worlds = f"{one['worlds']} world{'s' * (one['worlds'] > 1)}"
-    return f"over {worlds}: IQM {mine} (other {other}), {one['verdict']}"
+def summary(joint: Mapping[str, Any]) -> str:
+    own, other = (score_text(joint["iqm"][name], 2) for name in Pair._fields)
+    worlds = f"{joint['worlds']} world{'s' * (joint['worlds'] > 1)}"
+    return f"over {worlds}: IQM {own} (other {other}), {joint['verdict']}"
 
 
 def margin(world: str) -> float:
@@ -345,17 +355,17 @@ def margin(world: str) -> float:
     return MARGIN * (WORLDS[world].target - WORLDS[world].worst)
 
 
-def repeated(found: Mapping[str, Any]) -> dict[str, Repeated]:
+def repeated(data: Mapping[str, Any]) -> dict[str, Repeated]:
     """The evaluations of each arm's runs."""
     made = {}
-    for name, one in found["arms"].items():
-        arm = Arm(name.removesuffix(f"_{one['world']}"), one["world"], one["budget"], (), None)
-        curves = dict(zip(one[OURS]["seeds"], one[OURS]["curves"], strict=True))
+    for name, row in data["arms"].items():
+        arm = Arm(name.removesuffix(f"_{row['world']}"), row["world"], row["budget"], (), None)
+        curves = dict(zip(row[OURS]["seeds"], row[OURS]["curves"], strict=True))
         made[name] = Repeated(name, curves, margin(arm.world), partial(curves_of, arm))
     return made
 
 
 def curves_of(arm: Arm, runs: Sequence[RunRecord]) -> Curves:
     """Of the runs of an arm's sweep."""
-    found = ours(arm, runs)
-    return dict(zip(found.seeds, found.curves, strict=True))
+    scored = ours(arm, runs)
+    return dict(zip(scored.seeds, scored.curves, strict=True))

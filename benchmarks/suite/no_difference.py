@@ -29,7 +29,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.scores import METRIC, Floats, grid_scores
-from evorl.reproduction.table import Analysis, Curves, Found, Picture, Profile, Repeated, Table
+from evorl.reproduction.table import Analysis, Curves, Picture, Profile, Repeated, Results, Table
 from evorl.util import seed as seeds
 
 SAME, HALVED = "same", "halved"
@@ -57,8 +57,8 @@ def _seeds(begin: int, end: int) -> str:
 def curves_of(arm: Arm, runs: Sequence[RunRecord], kind: str) -> Curves:
     """The evaluations of the runs of a sweep that have ended, ten of each."""
     own = [run for run in runs if run.result is not None and run.directory.parent.name == f"{kind}_{arm.name}"]
-    there = {int(run.seed): run.series[METRIC] for run in sorted(own, key=lambda run: int(run.seed))}
-    return {seed: resampled(arm, one.steps, one.values) for seed, one in there.items()}
+    by_seed = {int(run.seed): run.series[METRIC] for run in sorted(own, key=lambda run: int(run.seed))}
+    return {seed: resampled(arm, series.steps, series.values) for seed, series in by_seed.items()}
 
 
 def evaluations(arm: Arm, runs: Sequence[RunRecord], kind: str) -> Floats:
@@ -80,39 +80,39 @@ class Counts(NamedTuple):
 def counts(arm: Arm, same: Floats, halved: Floats, size: int) -> Counts:
     """``same``, ``halved``: evaluations [N, 10] and [K, 10]; ``size``: runs of a set."""
     rng = seeds.generator("no difference", arm.name, size)
-    found = []
+    tests = []
     for _ in range(RESAMPLES):
         drawn = rng.permutation(len(same))
         first, second = scores_of(same[drawn[:size]]), scores_of(same[drawn[size : 2 * size]])
         other = scores_of(halved[rng.permutation(len(halved))[:size]])
         alike = difference(first, second)
-        found.append((not alike.found, alike.within(margin(arm.world)), difference(first, other).found))
-    return Counts(*np.sum(found, axis=0).tolist())
+        tests.append((not alike.significant, alike.within(margin(arm.world)), difference(first, other).significant))
+    return Counts(*np.sum(tests, axis=0).tolist())
 
 
-def analyse(there: Found) -> Analysis | None:
-    both = {arm: (evaluations(arm, there.runs, SAME), evaluations(arm, there.runs, HALVED)) for arm in ARMS}
-    both = {arm: one for arm, one in both.items() if len(one[0]) >= 2 * max(SIZES) and len(one[1]) >= max(SIZES)}
+def analyse(results: Results) -> Analysis | None:
+    both = {arm: (evaluations(arm, results.runs, SAME), evaluations(arm, results.runs, HALVED)) for arm in ARMS}
+    both = {arm: pair for arm, pair in both.items() if len(pair[0]) >= 2 * max(SIZES) and len(pair[1]) >= max(SIZES)}
     if not both:
         return None
-    found = {(arm, size): counts(arm, *pair, size) for arm, pair in both.items() for size in SIZES}
-    names = {(arm, size): f"{arm.title}, {size} runs beside {size}" for arm, size in found}
+    by_size = {(arm, size): counts(arm, *pair, size) for arm, pair in both.items() for size in SIZES}
+    names = {(arm, size): f"{arm.title}, {size} runs beside {size}" for arm, size in by_size}
     gates = {
         f"{names[key]}: {what}": "passed" if times >= LEAST else "failed"
-        for key, one in found.items()
+        for key, count in by_size.items()
         for what, times in (
-            (f"A/A says no difference {LEAST} times", one.no_difference),
-            (f"half the learning rate is found {LEAST} times", one.found),
+            (f"A/A says no difference {LEAST} times", count.no_difference),
+            (f"half the learning rate is found {LEAST} times", count.found),
         )
     }
     return Analysis(
         header=["algorithm, world, runs", f"A/A: no difference, of {RESAMPLES}", "A/A: equivalent",
                 f"half the learning rate: found, of {RESAMPLES}"],
-        rows=[[names[key], *map(str, one)] for key, one in found.items()], gates=gates,
+        rows=[[names[key], *map(str, count)] for key, count in by_size.items()], gates=gates,
         data={
-            "counts": {names[key]: one._asdict() for key, one in found.items()},
+            "counts": {names[key]: count._asdict() for key, count in by_size.items()},
             "evaluations": {
-                arm.name: {SAME: curves_of(arm, there.runs, SAME), HALVED: curves_of(arm, there.runs, HALVED)}
+                arm.name: {SAME: curves_of(arm, results.runs, SAME), HALVED: curves_of(arm, results.runs, HALVED)}
                 for arm in both
             },
         },
@@ -123,29 +123,29 @@ def analyse(there: Found) -> Analysis | None:
 
 def draw(both: Mapping[Arm, tuple[Floats, Floats]]) -> Figure:
     drawn, axes = panels([arm.title for arm in both], "environment steps", "return")
-    for one, (arm, found) in zip(axes, both.items(), strict=True):
+    for axis, (arm, pair) in zip(axes, both.items(), strict=True):
         grid = np.arange(1, EVALUATIONS + 1) * float(arm.every)
         names = ("the learning rate", "half the learning rate")
-        for name, colour, values in zip(names, ("C0", "C1"), found, strict=True):
-            shaded(one, *grid_scores(grid, values.tolist()), colour, f"{name}, {len(values)} runs")
+        for name, colour, values in zip(names, ("C0", "C1"), pair, strict=True):
+            shaded(axis, *grid_scores(grid, values.tolist()), colour, f"{name}, {len(values)} runs")
     return legends(drawn)
 
 
 def measured(data: Mapping[str, Any]) -> str:
     return "; ".join(
-        f"{name}: no difference {one['no_difference']}, planted change found {one['found']} of {RESAMPLES}"
-        for name, one in data["counts"].items()
+        f"{name}: no difference {count['no_difference']}, planted change found {count['found']} of {RESAMPLES}"
+        for name, count in data["counts"].items()
     )
 
 
 def repeated(data: Mapping[str, Any]) -> dict[str, Repeated]:
     """The runs at the tuned learning rate."""
-    found = {}
+    by_arm = {}
     for arm in ARMS:
         curves = {int(seed): curve for seed, curve in data["evaluations"][arm.name][SAME].items()}
         read = partial(curves_of, arm, kind=SAME)
-        found[arm.name] = Repeated(f"{SAME}_{arm.name}", curves, margin(arm.world), read)
-    return found
+        by_arm[arm.name] = Repeated(f"{SAME}_{arm.name}", curves, margin(arm.world), read)
+    return by_arm
 
 
 TABLE = Table(

@@ -39,5 +39,5 @@ PUBLISHED: dict[tuple[str, str], tuple[float, float, str]] = {
 
 def published(algorithm: str | None, world: str | None) -> str:
     """A number in words; ``-`` where none is published."""
-    found = PUBLISHED.get((algorithm or "", world or ""))
-    return "-" if found is None else f"{found[0]:.0f} ± {found[1]:.0f} ({found[2]})"
+    entry = PUBLISHED.get((algorithm or "", world or ""))
+    return "-" if entry is None else f"{entry[0]:.0f} ± {entry[1]:.0f} ({entry[2]})"

@@ -30,16 +30,16 @@ from benchmarks.speed.common import versions
 def settings_of(algorithm: str, world: str) -> dict[str, Any]:
     """The zoo's settings."""
     text = (importlib.resources.files(rl_zoo3) / "hyperparams" / f"{algorithm}.yml").read_text()
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    name = world if world in found else world.replace("-v5", "-v4")
-    return found[name]
+    by_world: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    name = world if world in by_world else world.replace("-v5", "-v4")
+    return by_world[name]
 
 
 def play(algorithm: str, world: str, steps: int, seed: int, every: int, episodes: int) -> dict[str, Any]:
-    given = settings_of(algorithm, world)
+    settings = settings_of(algorithm, world)
     with tempfile.TemporaryDirectory() as folder:
         place, tempfile.tempdir = Path(folder), folder  # Stable-Baselines3 makes a folder of its own for its log
-        (place / "settings.yml").write_text(yaml.safe_dump({world: given}))
+        (place / "settings.yml").write_text(yaml.safe_dump({world: settings}))
         words = {
             "algo": algorithm, "env": world, "conf-file": place / "settings.yml", "n-timesteps": steps, "seed": seed,
             "eval-freq": every, "eval-episodes": episodes, "log-folder": folder, "device": "cpu", "num-threads": 1,
@@ -49,12 +49,15 @@ def play(algorithm: str, world: str, steps: int, seed: int, every: int, episodes
         with contextlib.redirect_stdout(io.StringIO()):  # a line for every evaluation, and the settings
             train()
         (file,) = place.glob("**/evaluations.npz")
-        found = np.load(file)
-        if found["timesteps"][-1] + every <= steps:  # a signal ends rl_zoo3's program early, as if it had finished
-            raise SystemExit(f"it was evaluated for the last time after {found['timesteps'][-1]} of {steps} steps")
-        told = {"steps": found["timesteps"].tolist(), "returns": found["results"].tolist()}
+        evaluations = np.load(file)
+        # a signal ends rl_zoo3's program early, as if it had finished
+        if evaluations["timesteps"][-1] + every <= steps:
+            raise SystemExit(
+                f"it was evaluated for the last time after {evaluations['timesteps'][-1]} of {steps} steps"
+            )
+        curve = {"steps": evaluations["timesteps"].tolist(), "returns": evaluations["results"].tolist()}
     packages = ("rl_zoo3", "stable-baselines3", "sb3-contrib", "torch", "numpy", "gymnasium")
-    return {**told, "settings": given, "versions": versions(*packages)}
+    return {**curve, "settings": settings, "versions": versions(*packages)}
 
 
 if __name__ == "__main__":

@@ -52,13 +52,14 @@ class Comparison:
         return f"Comparison of groups {title(self.scores)}"
 
 
-def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
+def comparisons(world: str, scores_of_worlds: Iterable[Scores]) -> list[Comparison]:
     """Return the comparison of each of these scores, without those of fewer than two comparable groups."""
     compared = [
-        Comparison(world=world, scores=scores, rows=comparison_rows(scores), notes=left_out(scores)) for scores in found
+        Comparison(world=world, scores=scores, rows=comparison_rows(scores), notes=left_out(scores))
+        for scores in scores_of_worlds
     ]
     made = [comparison for comparison in compared if comparison.rows]
-    if made:  # what could not be compared for want of early scores is told with the first
+    if made:  # what could not be compared for want of early scores is listed with the first comparison
         lost = [note for comparison in compared if not comparison.rows for note in _not_made(comparison.scores)]
         made[0] = replace(made[0], notes=[*made[0].notes, *lost])
     return made
@@ -93,8 +94,8 @@ def comparison_rows(scores: Scores) -> list[Row]:
     nothing = Estimate(math.nan, math.nan, math.nan)
     better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]
     return [
-        _names(group) | {"runs": sum(map(len, values))} | _columns({**found, BETTER: above}) | {VERDICT: said}
-        for (group, values, found), above, said in zip(rated, better, words, strict=True)
+        _names(group) | {"runs": sum(map(len, values))} | _columns({**aggregates, BETTER: above}) | {VERDICT: verdict}
+        for (group, values, aggregates), above, verdict in zip(rated, better, words, strict=True)
     ]
 
 

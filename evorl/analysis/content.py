@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from evorl.analysis.comparison import Comparison, comparisons
-from evorl.analysis.found import Choices, Found
 from evorl.analysis.groups import Group, group_runs, runs_by_world
 from evorl.analysis.headline import Headline, headline
 from evorl.analysis.html_page import HEADINGS
@@ -21,6 +20,7 @@ from evorl.analysis.payoffs import PayoffTable, payoff_tables
 from evorl.analysis.population import PopulationLog, population_logs, read_search_log
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.scores import joint_scores, world_scores
+from evorl.analysis.sources import Choices, Sources
 from evorl.analysis.sweep_figure import SweepFitness, sweep_fitness
 from evorl.analysis.sweeps import PendingJob, pending_by_world, seeks_lowest
 from evorl.record.layout import SECTIONS
@@ -89,10 +89,10 @@ class Content:
         return [*self.joint, *(comparison for part in self.worlds for comparison in part.comparisons)]
 
 
-def gather(found: Found, choices: Choices) -> Content:
+def gather(sources: Sources, choices: Choices) -> Content:
     """Compute the content of a report on what was found."""
-    runs, pending = found.runs, found.pending
-    searches = [log for log in map(read_search_log, found.searches) if log]
+    runs, pending = sources.runs, sources.pending
+    searches = [log for log in map(read_search_log, sources.searches) if log]
     members = runs_by_world(runs)
     searched = _logs_of_searches(searches, members)
     apart = pending_by_world(pending, list(members))
@@ -119,7 +119,7 @@ def gather(found: Found, choices: Choices) -> Content:
             )
         )  # fmt: skip
     joint = comparisons(ALL_WORLDS, joint_scores(groups, choices.target))
-    notes = [*found.notes, *([without] if without else [])]
+    notes = [*sources.notes, *([without] if without else [])]
     return Content(runs=runs, worlds=parts, joint=joint, notes=notes, choices=choices)
 
 
@@ -141,10 +141,10 @@ def describe_log(log: PopulationLog, world: str) -> str:
 
 def seeds(runs: Sequence[RunRecord]) -> str:
     """Return the seeds of runs in words, or their number if they are many."""
-    found = list(dict.fromkeys(str(run.seed) for run in runs if run.seed is not None))
-    if len(found) > MAX_SEEDS:
-        return f"{len(found)} seeds"
-    return f"seed{'s' if len(found) > 1 else ''} {', '.join(found)}" if found else ""
+    seeds_named = list(dict.fromkeys(str(run.seed) for run in runs if run.seed is not None))
+    if len(seeds_named) > MAX_SEEDS:
+        return f"{len(seeds_named)} seeds"
+    return f"seed{'s' if len(seeds_named) > 1 else ''} {', '.join(seeds_named)}" if seeds_named else ""
 
 
 def budget(runs: Sequence[RunRecord]) -> str:

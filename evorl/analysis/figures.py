@@ -148,9 +148,8 @@ def render(figure: Figure, subtitle: str = "") -> dict[str, bytes]:
     with style():
         fits = figure.get_layout_engine() is not None
         settle(figure)
-        box: BboxBase | None = (
-            None if fits else figure.get_tightbbox().padded(0.08)
-        )  # computed once: savefig would draw to find it
+        # computed once: savefig would draw to find it
+        box: BboxBase | None = None if fits else figure.get_tightbbox().padded(0.08)
         text = None
         if subtitle:
             text, box = _add_subtitle(figure, box or figure.bbox_inches, subtitle)

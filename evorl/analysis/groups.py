@@ -228,9 +228,8 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
             leaves[key] = Path(str(value)).name  # another job of its sweep
         else:
             leaves[key] = run.choices.get(key, value)
-    if (
-        leaves.get("budget.steps", MISSING) is None
-    ):  # the default of the world, which another run may have set explicitly
+    # None is the default of the world, which another run may have set explicitly
+    if leaves.get("budget.steps", MISSING) is None:
         leaves["budget.steps"] = run.config.get("mdp.budget")
     return leaves
 

@@ -47,7 +47,7 @@ class _Ranked:
 
 
 def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest: bool = False) -> Headline:
-    """Say which group has the best mean score, how far the next one is, and since when it leads.
+    """Say which group has the best mean score, how far the next group is behind, and since when it leads.
 
     ``lowest``: the lowest score is the best. The verdict on the difference is that of the comparison at the end.
     Of the jobs of a search, the best is the job that the search named by replays: the best score is luck, too.
@@ -104,7 +104,7 @@ def _rank(groups: Sequence[Group], lowest: bool) -> tuple[str, list[_Ranked]]:
                   for group in groups}  # fmt: skip
         ranked = [_Ranked(group, several) for group, several in scores.items() if several]
         if ranked:
-            return measure, sorted(ranked, key=lambda one: one.mean if lowest else -one.mean)
+            return measure, sorted(ranked, key=lambda entry: entry.mean if lowest else -entry.mean)
     return "", []
 
 
@@ -136,7 +136,7 @@ def _verdict(first: Group, second: Group, compared: Sequence[Comparison]) -> str
 
 
 def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> str:
-    names = [group for group in groups if any(one.group is group for one in ranked)]
+    names = [group for group in groups if any(entry.group is group for entry in ranked)]
     for metric in CURVES:
         if all(any(metric in run.series for run in group.runs) for group in names):
             panel = make_panel(groups, metric)

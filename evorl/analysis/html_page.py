@@ -141,13 +141,13 @@ def _scripts() -> str:
 
 
 def _parallel(words: str, data: bytes) -> str:
-    said = (
+    caption = (
         "A line stands for the runs with the same values. Drag along an axis to choose a range, click it to choose all."
     )
     return (
         f'<figure class="parallel" role="group" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption>'
         f"<div></div>{_data(data, 'sweep')}"
-        f'<p class="caption">{said}</p></figure>'
+        f'<p class="caption">{caption}</p></figure>'
     )
 
 
@@ -159,18 +159,18 @@ def _data(data: bytes, name: str) -> str:
 
 def _still(names: Sequence[str]) -> str:
     pictures = "".join(f'<img src="{escape(name)}" alt="{escape(name)}">' for name in names)
-    said = "The curves as pictures, from the files beside this page:"
-    return f'<noscript><p class="caption">{said}</p>{pictures}</noscript>'
+    caption = "The curves as pictures, from the files beside this page:"
+    return f'<noscript><p class="caption">{caption}</p>{pictures}</noscript>'
 
 
 def _tables(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
     return [
-        f"<section><h3>{escape(title)}</h3>{_said(words.get(title, ''))}{_folded(title, table)}</section>"
+        f"<section><h3>{escape(title)}</h3>{_note(words.get(title, ''))}{_folded(title, table)}</section>"
         for title, table in tables.items()
     ]
 
 
-def _said(words: str) -> str:
+def _note(words: str) -> str:
     return f'<p class="said">{escape(words)}</p>' if words else ""
 
 

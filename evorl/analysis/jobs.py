@@ -94,8 +94,8 @@ class JobLog:
     @property
     def slots(self) -> int | None:
         """Individuals that may be at work at once, from the config."""
-        given = self.run.config.get("ec.slots") or self.run.config.get("ec.population")
-        return int(given) if given is not None and is_number(given) else None
+        size = self.run.config.get("ec.slots") or self.run.config.get("ec.population")
+        return int(size) if size is not None and is_number(size) else None
 
     def seconds(self, edges: Floats) -> Floats:
         """Seconds that each worker spent on each activity between neighbouring edges `[B + 1]`: `[B, W, A]`."""
@@ -133,11 +133,11 @@ def _seconds_between(edges: Floats, began: Floats, ended: Floats) -> Floats:
     return np.diff(_time_since(edges, began) - _time_since(edges, ended))
 
 
-def _time_since(now: Floats, began: Floats) -> Floats:
+def _time_since(times: Floats, began: Floats) -> Floats:
     """Return, for each time `[B]`, the sum over all earlier beginnings `[K]` of the time since then."""
     past = np.sort(began)
-    count = np.searchsorted(past, now)
-    return np.asarray(count * now - np.r_[0.0, np.cumsum(past)][count])
+    count = np.searchsorted(past, times)
+    return np.asarray(count * times - np.r_[0.0, np.cumsum(past)][count])
 
 
 def read_job_log(run: RunRecord) -> JobLog | None:
@@ -165,8 +165,10 @@ def work_rows(log: JobLog) -> list[Row]:
     seconds, present = log.seconds(whole)[0], log.presence(whole)[0]
     rows = [_work_row("all", seconds.sum(axis=0), float(present.sum()), log.jobs) | _steps(log)]
     if len(log.workers) > 1:
-        for worker, own, there in zip(log.workers, seconds, present, strict=True):
-            rows.append(_work_row(str(worker), own, float(there), [job for job in log.jobs if job.worker == worker]))
+        for worker, own, seconds_there in zip(log.workers, seconds, present, strict=True):
+            rows.append(
+                _work_row(str(worker), own, float(seconds_there), [job for job in log.jobs if job.worker == worker])
+            )
     columns = dict.fromkeys(rows[0])
     return [columns | row for row in rows]
 

@@ -44,10 +44,10 @@ class Lineage:
         """Return the lifespan of a row and those of its first parents, back to the first."""
         at = {life.row: life for life in self.lifespans}
         path = []
-        now: int | None = row
-        while now is not None and now in at:
-            path.append(at[now])
-            now = at[now].parent
+        current: int | None = row
+        while current is not None and current in at:
+            path.append(at[current])
+            current = at[current].parent
         return path
 
 

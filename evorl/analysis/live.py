@@ -48,8 +48,8 @@ class LiveServer(LoopbackServer):
 def waiting(why: str) -> bytes:
     """A page that a browser loads again and again, until there is something to show."""
     why = escape(printable(why))
-    again = f'<meta http-equiv="refresh" content="{EVERY_S:g}">'
-    return f"<!doctype html><html lang=en><title>evorl</title>{again}<p>Waiting: {why}.</p></html>".encode()
+    refresh = f'<meta http-equiv="refresh" content="{EVERY_S:g}">'
+    return f"<!doctype html><html lang=en><title>evorl</title>{refresh}<p>Waiting: {why}.</p></html>".encode()
 
 
 @contextmanager

@@ -16,9 +16,9 @@ def warnings(groups: Sequence[Group]) -> list[str]:
     known = f"{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
     return [
         *(
-            f"{group.label}: {again}, so its interval is too narrow."
+            f"{group.label}: {seeds}, so its interval is too narrow."
             for group in groups
-            if (again := _repeated_seeds(group))
+            if (seeds := _repeated_seeds(group))
         ),
         *(
             f"{group.label}: puts runs together that differ in {', '.join(apart)}."

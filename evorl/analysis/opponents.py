@@ -80,19 +80,19 @@ class OpponentLog:
     def scores(self, names: Sequence[str]) -> Floats:
         """The scores `[K, N]` of these opponents; NaN where an opponent has no game, or is not in the pool."""
         rows, columns = ({name: place for place, name in enumerate(x)} for x in (names, self.steps))
-        found = np.full((len(names), len(self.steps)), np.nan)
+        scores = np.full((len(names), len(self.steps)), np.nan)
         for line in self.lines:
             if line.present and line.games and line.opponent in rows:
-                found[rows[line.opponent], columns[line.step]] = line.score
-        return found
+                scores[rows[line.opponent], columns[line.step]] = line.score
+        return scores
 
 
 def read_opponent_log(run: RunRecord) -> OpponentLog | None:
     """Read the opponents of a run; None if it has none. An incomplete last line is ignored."""
     decoder = msgspec.json.Decoder(LoggedOpponent)
-    found = [_decode(decoder, text) for text in further_lines(run.directory, "opponents.jsonl")]
-    lines = [line for line in found if line is not None]
-    log = OpponentLog(run=run, lines=lines, damaged=len(found) - len(lines))
+    decoded = [_decode(decoder, text) for text in further_lines(run.directory, "opponents.jsonl")]
+    lines = [line for line in decoded if line is not None]
+    log = OpponentLog(run=run, lines=lines, damaged=len(decoded) - len(lines))
     return log if log.steps else None
 
 

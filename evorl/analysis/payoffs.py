@@ -41,7 +41,7 @@ _Name = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class _LeagueLine(msgspec.Struct):
-    """A line of a league (`evorl.ec.league.Agents.table`)."""
+    """A line of a league (`evorl.ec.league.Strategy.table`)."""
 
     step: Steps
     agents: list[_Name]
@@ -51,7 +51,7 @@ class _LeagueLine(msgspec.Struct):
 
 
 class _PSROLine(msgspec.Struct):
-    """A line of PSRO (`evorl.ec.psro.EmpiricalGame.table`)."""
+    """A line of PSRO (`evorl.ec.psro.Strategy.table`)."""
 
     step: Steps
     policies: list[Natural]

@@ -122,18 +122,18 @@ class PopulationLog:
     @property
     def size(self) -> int:
         """Population size."""
-        given = self.run.config.get("ec.population")
-        return max(1, int(given)) if given is not None and is_number(given) else 1
+        size = self.run.config.get("ec.population")
+        return max(1, int(size)) if size is not None and is_number(size) else 1
 
     def generation_mean(self, values: Floats) -> Floats:
         """Return the moving mean `[N]` of values `[N]` over the last `size` of them, ignoring NaN."""
         known = np.isfinite(values)
         sums = np.cumsum(np.r_[0.0, np.where(known, values, 0.0)])
         counts = np.cumsum(np.r_[0, known])
-        here = np.arange(1, len(sums))
-        before = np.maximum(here - self.size, 0)
+        ends = np.arange(1, len(sums))
+        begins = np.maximum(ends - self.size, 0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((sums[here] - sums[before]) / (counts[here] - counts[before]))
+            return np.asarray((sums[ends] - sums[begins]) / (counts[ends] - counts[begins]))
 
     @cached_property
     def front(self) -> NDArray[np.intp]:
@@ -178,10 +178,10 @@ def _keys(value: Any) -> dict[str, Any]:
 
 def _read_log(run: RunRecord, is_search: bool) -> PopulationLog | None:
     decoder = msgspec.json.Decoder(LoggedIndividual)
-    found = [_decode(decoder, text) for text in further_lines(run.directory, "population.jsonl")]
-    lines = [line for line in found if line is not None]
+    decoded = [_decode(decoder, text) for text in further_lines(run.directory, "population.jsonl")]
+    lines = [line for line in decoded if line is not None]
     return (
-        PopulationLog(run=run, individuals=lines, is_search=is_search, damaged=len(found) - len(lines))
+        PopulationLog(run=run, individuals=lines, is_search=is_search, damaged=len(decoded) - len(lines))
         if lines
         else None
     )

@@ -1,6 +1,6 @@
 """Whether two sets of runs of one experiment differ, or are equivalent.
 
-A run is told by its scores [M]: its last evaluation, and the mean of all of them. Two tests answer two questions:
+A run is described by its scores [M]: its last evaluation, and the mean of all of them. Two tests answer two questions:
 
 - *Do the sets differ?* A permutation test. Its statistic is the largest correlation, over the scores, between a score
   and the set that its run belongs to; its distribution under no difference is that of runs that change sets (Westfall
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
     """For each score, the mean of the second set minus that of the first, with its 90 % interval."""
 
     @property
-    def found(self) -> bool:
+    def significant(self) -> bool:
         return self.p < LEVEL
 
     def within(self, margin: float) -> bool:

@@ -127,10 +127,10 @@ def _markdown(content: Content) -> str:
     chapters = {"All worlds": (joint_tables(content), comparison_words(content.joint))} if content.joint else {}
     for part in content.worlds:
         chapters[part.name] = (world_tables(part) | population_tables(part), world_words(part))
-    said = {part.name: [" ".join(part.headline.sentences)] for part in content.worlds}
+    sentences = {part.name: [" ".join(part.headline.sentences)] for part in content.worlds}
     blocks = [*map(printable, page_notes(content))]
     for name, (tables, words) in chapters.items():
-        blocks += [printable(f"# {name}"), *map(printable, said.get(name, ()))]
+        blocks += [printable(f"# {name}"), *map(printable, sentences.get(name, ()))]
         for title, rows in tables.items():
             shown = [words[title]] if title in words else []
             blocks += [*map(printable, [f"## {title}", *shown]), to_markdown(rows).rstrip("\n")]

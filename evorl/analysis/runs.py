@@ -149,18 +149,18 @@ def _read_whole(directory: Path) -> RunRecord:
 
 def _read_documents(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return result and provenance of a run, by the names of their files, and a note on each that is damaged."""
-    found, notes = dict[str, dict[str, Any]](), list[str]()
+    documents, notes = dict[str, dict[str, Any]](), list[str]()
     for name in (RESULT, PROVENANCE):
         try:
             document = read_result(directory) if name == RESULT else run_directory.read_json(directory, name)
             if document is not None and not isinstance(document, dict):
                 raise ValueError("it holds no keys")
-            found |= {} if document is None else {name: document}
+            documents |= {} if document is None else {name: document}
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             notes.append(f"{directory / name} ({str(error).replace(f'{directory / name}: ', '')})")
-    return found, notes
+    return documents, notes
 
 
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
@@ -186,7 +186,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _runs_below(place: Path) -> Iterator[Path]:
     for root, folders, _ in os.walk(place):
-        if os.path.lexists(Path(root) / ".hydra" / "config.yaml"):  # a link is told when it is read
+        if os.path.lexists(Path(root) / ".hydra" / "config.yaml"):  # a link is reported when it is read
             if not run_directory.exists(Path(root), POLICY_ONLY):  # a kept policy has no records
                 yield Path(root)
             folders.clear()  # do not search inside a run
@@ -234,7 +234,7 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
 
 
 def _numbers(column: Sequence[Any]) -> Floats:
-    """The values of a column; NaN or infinite where one is no finite number."""
+    """The values of a column; NaN or infinite where a value is no finite number."""
     if {*map(type, column)} <= {int, float}:  # to look at each value is far slower
         with suppress(OverflowError):  # of an integer
             values = np.array(column, np.float64)

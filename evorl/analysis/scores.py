@@ -78,7 +78,7 @@ def world_scores(world: str, groups: Sequence[Group], targets: Targets) -> Itera
             yield Scores(
                 at=at, limits={} if limit is None else {world: limit}, scales={} if known is None else {world: known},
                 groups=[group.values for group in groups], values=[[value] for value in values],
-                lacking=[[one] for one in lacking], worlds=[world],
+                lacking=[[count] for count in lacking], worlds=[world],
                 lowest=seeks_lowest(run for group in groups for run in group.runs),
             )  # fmt: skip
 

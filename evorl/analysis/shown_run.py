@@ -39,8 +39,8 @@ def shown_run(run: RunRecord, name: str, keys: Sequence[str] = ()) -> ShownRun:
     film, caption = None, ""
     path = newest_film(run.directory)
     if path is None:
-        again = command.evaluate(f"run={run.directory}", "checkpoint=best", "video=best")
-        caption = f"No film yet: {again}" if run.choices.get("mdp") != "problem" else ""
+        filming = command.evaluate(f"run={run.directory}", "checkpoint=best", "video=best")
+        caption = f"No film yet: {filming}" if run.choices.get("mdp") != "problem" else ""
     else:
         caption = f"{path.name} of run {name}"
         film = _read(path)

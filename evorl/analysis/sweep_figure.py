@@ -240,9 +240,9 @@ def _offsets(shown: SweepFitness, k: int) -> list[float]:
     """Return offsets in [-1/2, 1/2] that separate groups with the same value, the fitter above."""
     asides = [0.0] * len(shown.fitness)
     for name in _places(shown, k):
-        here = [i for i, row in enumerate(shown.values) if format_value(row[k]) == name]
-        for rank, i in enumerate(sorted(here, key=lambda i: shown.fitness[i])):
-            asides[i] = (rank + 0.5) / len(here) - 0.5
+        places = [i for i, row in enumerate(shown.values) if format_value(row[k]) == name]
+        for rank, i in enumerate(sorted(places, key=lambda i: shown.fitness[i])):
+            asides[i] = (rank + 0.5) / len(places) - 0.5
     return asides
 
 

@@ -72,8 +72,8 @@ def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
 
 def searches(places: Iterable[Path]) -> list[Path]:
     """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
-    found = [place for place in _sweeps_below(places) if run_directory.exists(place, SEARCH_FILE)]
-    return list({sweep.resolve(): sweep for sweep in found}.values())
+    sweeps = [place for place in _sweeps_below(places) if run_directory.exists(place, SEARCH_FILE)]
+    return list({sweep.resolve(): sweep for sweep in sweeps}.values())
 
 
 class _Heldout(msgspec.Struct):
@@ -96,12 +96,14 @@ class _Best(msgspec.Struct):
 
 def read_best(directory: Path) -> dict[str, Any] | None:
     """Return what a search wrote of its best job; None if it has named none, or if the file is damaged."""
-    found = read_json(directory, BEST_FILE)
+    best_job = read_json(directory, BEST_FILE)
     try:
-        best = msgspec.convert(found, _Best)
+        best = msgspec.convert(best_job, _Best)
     except ValueError:  # msgspec's errors are ValueErrors
         return None
-    return found if best.heldout is None or (found and is_number(found.get(f"first_{best.objective}"))) else None
+    return (
+        best_job if best.heldout is None or (best_job and is_number(best_job.get(f"first_{best.objective}"))) else None
+    )
 
 
 def heldout_score(best: Mapping[str, Any]) -> str:

@@ -25,11 +25,8 @@ INTERVAL = " ±95%"
 """Suffix of columns with the half-width of the 95 % interval of a mean over seeds."""
 
 _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_mean", "eval/return_std", "fitness")
-_WITH_INTERVAL = (
-    "steps_per_second",
-    "train/return",
-    "fitness",
-)  # these and all ``_mean`` columns have an interval over seeds
+# these and all ``_mean`` columns have an interval over seeds
+_WITH_INTERVAL = ("steps_per_second", "train/return", "fitness")
 _TERMINAL = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
 _NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
 _CSV_ONLY = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only

@@ -41,8 +41,8 @@ def run_experiment(made: Experiment) -> Path:
         for group in GROUPS:
             composed.hydra.runtime.choices[group] = choice_of_class(hydra, group, data[group].get("_target_"))
     HydraConfig.instance().set_config(composed)
-    checked, again = job.checked_experiment({**config.resolved(composed), **data}, trust)
-    return begin(composed, trust, checked, again, [])
+    checked, experiment = job.checked_experiment({**config.resolved(composed), **data}, trust)
+    return begin(composed, trust, checked, experiment, [])
 
 
 def _plain(made: Experiment) -> StateDict:

@@ -28,7 +28,7 @@ from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
-from evorl.cli.targets import said as said
+from evorl.cli.targets import trust_word as trust_word
 from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import plugins_of
 from evorl.util import command, plugins, run_directory
@@ -108,15 +108,15 @@ def _as_written(config: DictConfig, which: str) -> list[str]:
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return a composed config as plain data: interpolations resolved, without Hydra's own node."""
-    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    evorl_config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
-        missing = sorted(OmegaConf.missing_keys(ours))
-        data = OmegaConf.to_container(ours, resolve=True)
+        missing = sorted(OmegaConf.missing_keys(evorl_config))
+        data = OmegaConf.to_container(evorl_config, resolve=True)
     except OmegaConfBaseException as error:
         raise BadRequest(first_line(error), str(error.full_key or "")) from None
     if missing:
         group, _, key = missing[0].rpartition(".")
-        kind = str(OmegaConf.select(ours, f"{group}._target_", default="")).rpartition(".")[2]
+        kind = str(OmegaConf.select(evorl_config, f"{group}._target_", default="")).rpartition(".")[2]
         raise BadRequest(f"a value is needed, such as {EXAMPLES.get(f'{kind}.{key}', f'{missing[0]}=...')}", missing[0])
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
@@ -144,9 +144,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust, *plugins.installed()):
             raise Untrusted(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id", root)
-    for told in groups["mdp"].commands():
-        if told not in trust:
-            raise BadRequest(f"starts a program; to run it add '{said(told)}' to the command line", COMMAND)
+    for program in groups["mdp"].commands():
+        if program not in trust:
+            raise BadRequest(f"starts a program; to run it add '{trust_word(program)}' to the command line", COMMAND)
     try:
         groups["mdp"].ready()
     except BadRequest as error:
@@ -270,9 +270,9 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
 
 def _keys(kind: type) -> list[str]:
     """Return a help line for each key of a request: name, default and description."""
-    rows = [(key, "" if value is MISSING else format_value(value), said) for key, value, said in documented(kind)]
+    rows = [(key, "" if value is MISSING else format_value(value), text) for key, value, text in documented(kind)]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
+    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {text}" for key, value, text in rows)]
 
 
 def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] | None) -> int:

@@ -13,7 +13,7 @@ from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, TUNED, format_value, unresolved
 
 TOLD = ("mdp", "rl", "ec", "opponents")
-"""Groups whose choices are told one by one."""
+"""Groups whose choices are listed one by one."""
 _WIDTH = 16  # of the column of defaults; a longer default shifts its description
 
 
@@ -37,7 +37,7 @@ def choices_page(hydra: Hydra) -> str:
         for choice in choices_below(hydra, group)
     }
     width = max(map(len, words))
-    return "\n".join(f"{word:{width}}  {said}".rstrip() for word, said in words.items())
+    return "\n".join(f"{word:{width}}  {text}".rstrip() for word, text in words.items())
 
 
 def _choices(hydra: Hydra, group: str) -> list[str]:
@@ -50,8 +50,8 @@ def _choices(hydra: Hydra, group: str) -> list[str]:
     inside = {folder: len(choices_below(hydra, f"{group}/{folder}")) for folder in folders(hydra, group)}
     shown = [*names, *(f"{folder}/... ({count}: +{group}={folder} lists them)" for folder, count in inside.items())]
     wide = max(map(len, names), default=0)
-    said = [f"  {name:{wide}}  {summary(hydra, group, name)}".rstrip() for name in names] if group in TOLD else []
-    return [f"{group}: {', '.join(shown)}", *said, ""]
+    lines = [f"  {name:{wide}}  {summary(hydra, group, name)}".rstrip() for name in names] if group in TOLD else []
+    return [f"{group}: {', '.join(shown)}", *lines, ""]
 
 
 def rows(node: DictConfig, known: Descriptions, prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -21,13 +21,13 @@ def check_foreign(hydra: Hydra, override: Override, words: Sequence[Override]) -
     """Raise `BadRequest` for a key of another suite, with evorl's words. ``words`` are all of the command line."""
     chosen = [str(each.value()) for each in words if each.key_or_group == "rl" and not each.is_sweep_override()]
     algorithm = chosen[-1] if chosen and chosen[-1] in options(hydra, "rl") else "ppo"
-    there = {f"rl.{key!s}" for file in files_of(hydra, "rl", algorithm) for key in file}
+    keys = {f"rl.{key!s}" for file in files_of(hydra, "rl", algorithm) for key in file}
 
     def has(key: str) -> bool:
-        return not key.startswith("rl.") or ".".join(key.split(".")[:2]) in there
+        return not key.startswith("rl.") or ".".join(key.split(".")[:2]) in keys
 
-    if said := translate(override.key_or_group, value_of(override), options(hydra, "mdp"), has):
-        raise BadRequest(f"unknown key; in evorl this is {said}", override.key_or_group)
+    if translation := translate(override.key_or_group, value_of(override), options(hydra, "mdp"), has):
+        raise BadRequest(f"unknown key; in evorl this is {translation}", override.key_or_group)
 
 
 def below(key: str, value: str, has: Callable[[str], bool]) -> str:
@@ -40,8 +40,8 @@ def below(key: str, value: str, has: Callable[[str], bool]) -> str:
         meant = renamed(word, has)
         if meant not in (None, key) and has(str(meant)):
             return f"; did you mean {meant}?"
-        if meant is None and (said := translate(word, value, (), has)):
-            return f"; in evorl this is {said}"
+        if meant is None and (translation := translate(word, value, (), has)):
+            return f"; in evorl this is {translation}"
     return ""
 
 

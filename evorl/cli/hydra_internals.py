@@ -169,8 +169,8 @@ class _CachingRepository(ConfigRepository):
         if source is None or source.scheme() != "file":
             return super().load_config(config_path)
         key = source.provider, source.path, config_path
-        now = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml").stat()
-        signature = now.st_mtime_ns, now.st_size
+        status = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml").stat()
+        signature = status.st_mtime_ns, status.st_size
         if key not in self.read or self.read[key][0] != signature:
             config = super().load_config(config_path)
             assert config is not None

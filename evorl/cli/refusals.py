@@ -128,14 +128,14 @@ def _check_choice(hydra: Hydra, word: Override, choice: Any) -> None:
         if len(both) == 2 and both[0].startswith(PLUGIN):
             raise BadRequest(f"{' and '.join(both)} both have a choice {shown(choice)}; uninstall one of them", group)
         return
-    there = choices_below(hydra, group)
-    if inside := [path for path in there if path.startswith(f"{str(choice).rstrip('/')}/")]:
+    paths = choices_below(hydra, group)
+    if inside := [path for path in paths if path.startswith(f"{str(choice).rstrip('/')}/")]:
         raise BadRequest(f"{choice} is a folder; in it are: {', '.join(inside)}{_plus_hint(word)}", group)
     if instead := in_place_of(hydra, group, str(choice)):
         raise BadRequest(f"no choice {shown(choice)}; in evorl this is {instead}", group)
-    close = nearest(str(choice), there) or nearest(name, options(hydra, folder) or options(hydra, group))
+    close = nearest(str(choice), paths) or nearest(name, options(hydra, folder) or options(hydra, group))
     if not close:  # folders are named and not listed
-        shortly = dict.fromkeys(path.partition("/")[0] + "/..." if "/" in path else path for path in there)
+        shortly = dict.fromkeys(path.partition("/")[0] + "/..." if "/" in path else path for path in paths)
         close = f"; there are: {', '.join(shortly) or 'none'}"
     raise BadRequest(f"no choice {shown(choice)}{close}{_plus_hint(word)}", group)
 
@@ -221,8 +221,8 @@ def _has_place(keys: Keys, key: str, adds: bool) -> bool:
 def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     """The error for a key that does not exist: its name of today, the choices that have it, or the nearest key."""
 
-    def has(there: str) -> bool:
-        return lookup(keys.config, there) is not None or _has_place(keys, there, adds=False)
+    def has(other: str) -> bool:
+        return lookup(keys.config, other) is not None or _has_place(keys, other, adds=False)
 
     if present := present_words(key, value, has):
         return BadRequest(f"unknown key; this is {present} now", key)
@@ -233,12 +233,12 @@ def unknown_key(keys: Keys, key: str, value: str) -> BadRequest:
     group, name, parent = parts[0], parts[depth], ".".join(parts[:depth])
     if not isinstance(node, DictConfig):
         return BadRequest(f"{parent} is a value; it has no keys", key)
-    names = [str(there) for there in node if there != "_target_" or one_edit(name, "_target_")]
+    names = [str(child) for child in node if child != "_target_" or one_edit(name, "_target_")]
     if depth > 1 and not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     alone = depth == 1 or not nearest(name, names)  # a name deep inside is rather misspelt than that of another choice
-    if group in GROUPS and parent and alone and (said := _elsewhere(keys, parts[: depth + 1], names, key, value)):
-        return BadRequest(f"unknown key{said}", key)
+    if group in GROUPS and parent and alone and (place := _elsewhere(keys, parts[: depth + 1], names, key, value)):
+        return BadRequest(f"unknown key{place}", key)
     at = f"{parent}.{name}" if parent else name
     if parent in GROUPS and not names:
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", at)
@@ -255,19 +255,19 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
     ``parts`` are those of the key up to the name that is unknown, ``names`` are the names in that place.
     """
     group, name = parts[0], ".".join(parts[1:])
-    mine = f"{group}={keys.choices.get(group)}"
+    selection = f"{group}={keys.choices.get(group)}"
     if homes := [*_choices_with(keys.hydra, group, name)]:
-        return f" of {mine}; it belongs to {', '.join(homes)}"
+        return f" of {selection}; it belongs to {', '.join(homes)}"
     misspelt = key != ".".join(parts) and any(one_edit(parts[-1], other) for other in names)  # mdp.yeward.gamma
-    if not misspelt and (hint := below(key, value, lambda there: lookup(keys.config, there) is not None)):
+    if not misspelt and (hint := below(key, value, lambda other: lookup(keys.config, other) is not None)):
         return hint
-    others = {there for choice in options(keys.hydra, group) for there in _keys_of(keys.hydra, group, choice)}
+    others = {other for choice in options(keys.hydra, group) for other in _keys_of(keys.hydra, group, choice)}
     like = [word for word in [str(renamed(name)).removeprefix(f"{group}.")] if word in others]
     if not like and len(parts) == 2 and not nearest(name, names):
         like = get_close_matches(name, others, 1, ALIKE)
     if not like:
         return ""
-    return f" of {mine}; did you mean {group}.{like[0]} of {', '.join(_choices_with(keys.hydra, group, like[0]))}?"
+    return f" of {selection}; did you mean {group}.{like[0]} of {', '.join(_choices_with(keys.hydra, group, like[0]))}?"
 
 
 def _choices_with(hydra: Hydra, group: str, key: str) -> Iterator[str]:
@@ -290,7 +290,7 @@ def _unknown_word(keys: Keys, name: str, names: Iterable[str]) -> BadRequest:
     homes = [f"{group}.{key}" for group, key in inside if key == name or (abbreviates(key, name) and not typo)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", name)
-    error = unknown(name, [*names, *FOLDERS, TUNED], said=lambda: {**keys.comments(), **PLACE})
+    error = unknown(name, [*names, *FOLDERS, TUNED], descriptions=lambda: {**keys.comments(), **PLACE})
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
 

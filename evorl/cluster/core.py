@@ -77,9 +77,9 @@ def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]
     if isinstance(error, tuple(plain)):
         return error
     trace = "".join(traceback.format_exception(error))
-    found = MemberError(member, type(error).__name__, str(error), trace)
-    found.__cause__ = error
-    return found
+    member_error = MemberError(member, type(error).__name__, str(error), trace)
+    member_error.__cause__ = error
+    return member_error
 
 
 def public_method(method: str) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from evorl.ec import pbt
 from evorl.ec.core import Objective
 from evorl.ec.opposing import Match
-from evorl.ec.pbt import PBT, Strategy
+from evorl.ec.pbt import PBT
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count
@@ -43,10 +44,10 @@ class Coevolution(PBT):
         return 2
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
-        return Populations(self, space, seed)
+        return Strategy(self, space, seed)
 
 
-class Populations(Strategy):
+class Strategy(pbt.Strategy):
     """The first half of the members has side 0, the others have side 1."""
 
     def side(self, member: int) -> int:

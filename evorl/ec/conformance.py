@@ -81,8 +81,11 @@ def _check(evolution: IndependentEvolution, space: Space, evaluations: int) -> N
         return fail(individual) if individual.id % 3 == 1 else evaluate(individual)
 
     _check_individuals(evolution.evolver(space, 3).ask(4), space)
-    asked, evolver = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4)
-    for each in (asked, *(drive(evolution.evolver(space, 3), told, evaluations, slots=3)[0] for told in (fail, tie))):
+    individuals, evolver = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4)
+    for each in (
+        individuals,
+        *(drive(evolution.evolver(space, 3), outcome, evaluations, slots=3)[0] for outcome in (fail, tie)),
+    ):
         _check_individuals(each, space)
     require(len(evolver.population) > 0, "its population is empty after a generation")
     _check_resume(evolution, space, evaluate, evaluations)
@@ -96,10 +99,10 @@ def _check(evolution: IndependentEvolution, space: Space, evaluations: int) -> N
     require(not any(bad & {*individual.parents} for individual in chosen), "an individual that failed is a parent")
 
 
-def _check_individuals(asked: Sequence[Individual], space: Space) -> None:
-    ids = [individual.id for individual in asked]
+def _check_individuals(individuals: Sequence[Individual], space: Space) -> None:
+    ids = [individual.id for individual in individuals]
     require(len({*ids}) == len(ids), "two individuals have the same id")
-    for n, individual in enumerate(asked):
+    for n, individual in enumerate(individuals):
         genes, weights, who = individual.genes, individual.weights, f"individual {individual.id}"
         shaped = genes.shape == (len(space.genes),) and genes.dtype == np.float64
         require(shaped, f"{who} must have {len(space.genes)} genes in float64, and has {genes.shape} {genes.dtype}")
@@ -115,8 +118,8 @@ def _check_individuals(asked: Sequence[Individual], space: Space) -> None:
 
 
 def _check_order(evolution: IndependentEvolution, space: Space, evaluate: Evaluate, evaluations: int) -> None:
-    asked = evolution.evolver(space, 3).ask()
-    require(len(asked) > 0, "it proposes nobody at first")
+    proposals = evolution.evolver(space, 3).ask()
+    require(len(proposals) > 0, "it proposes nobody at first")
     whole, _ = drive(evolution.evolver(space, 3), evaluate, evaluations, order=lambda waiting: waiting[:])
     for slots in (None, 2, 4):
         other, _ = drive(
@@ -129,22 +132,22 @@ def _check_order(evolution: IndependentEvolution, space: Space, evaluate: Evalua
 def _check_resume(evolution: IndependentEvolution, space: Space, evaluate: Evaluate, evaluations: int) -> None:
     def resumed(evolver: Evolver) -> Evolver:
         plain(evolver.state_dict())
-        again = evolution.evolver(space, 3)
-        again.load_state_dict(copy.deepcopy(evolver.state_dict()))
-        same(again.state_dict(), evolver.state_dict(), "a restored state is another one")
-        return again
+        restored = evolution.evolver(space, 3)
+        restored.load_state_dict(copy.deepcopy(evolver.state_dict()))
+        same(restored.state_dict(), evolver.state_dict(), "a restored state is another one")
+        return restored
 
     whole, ended = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4)
-    asked, other = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4, after=resumed)
+    individuals, other = drive(evolution.evolver(space, 3), evaluate, evaluations, slots=4, after=resumed)
     why = "after its state was saved and restored it goes another way"
-    same([x._asdict() for x in asked], [x._asdict() for x in whole], why)
+    same([x._asdict() for x in individuals], [x._asdict() for x in whole], why)
     same(other.state_dict(), ended.state_dict(), why)
 
 
 def _check_seeds(evolution: IndependentEvolution, space: Space, evaluate: Evaluate, evaluations: int) -> None:
     def proposals(seed: int) -> list[list[float]]:
-        asked = drive(evolution.evolver(space, seed), evaluate, evaluations, slots=3)[0]
-        return [[*x.genes, *(() if x.weights is None else x.weights)] for x in asked]
+        individuals = drive(evolution.evolver(space, seed), evaluate, evaluations, slots=3)[0]
+        return [[*x.genes, *(() if x.weights is None else x.weights)] for x in individuals]
 
     require(proposals(5) == proposals(5), "the same seed gives other proposals")
     require(proposals(5) != proposals(6), "another seed gives the same proposals")
@@ -172,19 +175,19 @@ def drive(
     after: Callable[[Evolver], Evolver] = lambda evolver: evolver,
 ) -> tuple[list[Individual], Evolver]:
     """Run an evolver with so many evaluations in flight; return all that it asked for, and it as it ends."""
-    asked: list[Individual] = []
+    individuals: list[Individual] = []
     waiting: list[Individual] = []
-    told = 0
-    while told < evaluations:
+    count = 0
+    while count < evaluations:
         new = evolver.ask(None if slots is None else slots - len(waiting)) if not waiting or slots else []
-        asked, waiting, evolver = asked + new, waiting + new, after(evolver)
+        individuals, waiting, evolver = individuals + new, waiting + new, after(evolver)
         require(len(waiting) > 0, "it neither proposes nor waits for anybody")
         chosen = order(waiting)
         ids = {individual.id for individual in chosen}
         waiting = [individual for individual in waiting if individual.id not in ids]
         evolver.tell([evaluate(individual) for individual in chosen])
-        evolver, told = after(evolver), told + len(chosen)
-    return asked, evolver
+        evolver, count = after(evolver), count + len(chosen)
+    return individuals, evolver
 
 
 def same(a: Any, b: Any, why: str = "they differ") -> None:

@@ -100,13 +100,13 @@ class Strategy(Generational):
         for evaluation, f in zip(evaluations, fitness(evaluations), strict=True):
             self._enter(swarm, evaluation, f)
         self.population = swarm
-        here = (
+        ids = (
             {evaluation.individual.id for evaluation in swarm}
             | self._out
             | {evaluation.id for evaluation in self._queue}
         )
-        here |= {evaluation.individual.id for evaluation in self._arrived}
-        self.velocities = {number: v for number, v in self.velocities.items() if number in here}
+        ids |= {evaluation.individual.id for evaluation in self._arrived}
+        self.velocities = {number: v for number, v in self.velocities.items() if number in ids}
         return {}
 
     def _enter(self, swarm: list[Evaluation], evaluation: Evaluation, f: float) -> None:

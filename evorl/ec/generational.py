@@ -65,18 +65,18 @@ class Generational(ABC):
 
     def take(self, limit: int | None, propose: Callable[[np.random.Generator], list[Individual]]) -> list[Individual]:
         """At most ``limit`` individuals of the queue, which ``propose`` fills where it is empty."""
-        asked: list[Individual] = []
-        while limit is None or len(asked) < limit:
-            if not self._queue and not self._may_propose(limit is None and bool(asked)):
+        proposals: list[Individual] = []
+        while limit is None or len(proposals) < limit:
+            if not self._queue and not self._may_propose(limit is None and bool(proposals)):
                 break
             if not self._queue:
                 self._queue = propose(seeds.generator(self.seed, "propose", self.proposed))
                 self.proposed += 1
-            take = len(self._queue) if limit is None else limit - len(asked)
-            asked += self._queue[:take]
+            take = len(self._queue) if limit is None else limit - len(proposals)
+            proposals += self._queue[:take]
             self._queue = self._queue[take:]
-            self._out.update(individual.id for individual in asked)
-        return asked
+            self._out.update(individual.id for individual in proposals)
+        return proposals
 
     def _may_propose(self, some: bool) -> bool:
         """Whether another brood may be proposed now; one ask never starts two."""

@@ -87,8 +87,8 @@ class League(IndependentEvolution):
     def opposes(self) -> bool:
         return True
 
-    def evolver(self, space: Space, seed: int = 0) -> Agents:
-        return Agents(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
     @property
     def roles(self) -> list[Role]:
@@ -100,7 +100,7 @@ class League(IndependentEvolution):
         return [role for role, count in counts.items() for _ in range(count)]
 
 
-class Agents:
+class Strategy:
     """The agents and their snapshots. Agent k is player k, with the policy that it had after its last slice."""
 
     ranked_by: ClassVar[str] = "score in the league"
@@ -145,8 +145,8 @@ class Agents:
         while self._ready and (limit is None or len(self._queue) < limit):
             self._queue.append(self._successor(self._ready.pop(0)))
         take = len(self._queue) if limit is None else limit
-        asked, self._queue = self._queue[:take], self._queue[take:]
-        return asked
+        proposals, self._queue = self._queue[:take], self._queue[take:]
+        return proposals
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
@@ -204,9 +204,8 @@ class Agents:
         del self.policies.matches[evaluation.individual.id]
         self.rounds[agent] += 1
         self._ready.append(agent)
-        if not np.isfinite(
-            fitness([evaluation])[0]
-        ):  # the agent repeats the slice from the one before, on other episodes
+        # after a failure the agent repeats the slice from the policy before it, on other episodes
+        if not np.isfinite(fitness([evaluation])[0]):
             return None
         individual, acts, games = acting(evaluation.individual)
         known = {player.number for player in (*self.agents, *self.snapshots)}

@@ -135,8 +135,8 @@ def niches(generator: np.random.Generator, kept: Indices, near: Indices, distanc
         fewest = min(count[j] for j in left)
         j = int(generator.choice([j for j in left if count[j] == fewest]))
         of = left[j]
-        one = int(np.argmin(distance[of])) if count[j] == 0 else int(generator.integers(len(of)))
-        chosen.append(of.pop(one))
+        place = int(np.argmin(distance[of])) if count[j] == 0 else int(generator.integers(len(of)))
+        chosen.append(of.pop(place))
         count[j] += 1
         if not of:
             del left[j]

@@ -125,9 +125,9 @@ class Centre:
         size = space.size if whole else genes
         eps = self._noise(generation, draw, size)  # the genes' part is how the whole begins
         x = self.theta[:size] + sign * self.hyper.sigma * eps
-        found, weights = space.individual(x)
+        genes_of_x, weights = space.individual(x)
         birth = generation * self.hyper.population
-        return Individual(birth + index, found, weights if whole else None, birth=birth, role="perturbed")
+        return Individual(birth + index, genes_of_x, weights if whole else None, birth=birth, role="perturbed")
 
     def _noise(self, generation: int, draw: int, size: int) -> Noise:
         """A perturbation. All of a small generation are kept for its step. Of a large one only the last is kept: the

@@ -62,9 +62,9 @@ def sbx(
     above = (x + y + spread(u, (high[at[1]] - y) / (y - x), eta) * (y - x)) / 2
     below, above = _within(below, at[1], low, high), _within(above, at[1], low, high)
     swap = generator.random(len(x)) < 0.5
-    one, two = a.copy(), b.copy()
-    one[at], two[at] = np.where(swap, above, below), np.where(swap, below, above)
-    return one, two
+    first, second = a.copy(), b.copy()
+    first[at], second[at] = np.where(swap, above, below), np.where(swap, below, above)
+    return first, second
 
 
 def spread(u: Genes, room: Genes, eta: float) -> Genes:

@@ -102,13 +102,13 @@ class Strategy(Generational):
 
     def _drawn(self) -> Individual:
         number = self.next_id
-        begun = self.space.given is not None and self.space.given(number)
+        begun = self.space.initial_values is not None and self.space.initial_values(number)
         first = self.space.begin(seeds.generator(self.seed, "begin", number), number)[0] if begun else None
-        self.genes.append(self._asked(number, first))
+        self.genes.append(self._ask(number, first))
         self.events.append((number, np.nan))
         return self.new(genes=self.genes[-1], weights=self.space.weights_of(number), role="initial")
 
-    def _asked(self, number: int, genes: Coordinates | None) -> Coordinates:
+    def _ask(self, number: int, genes: Coordinates | None) -> Coordinates:
         """Begin a trial, with genes of the sampler if None; return its genes [G]."""
         if genes is not None:
             pairs = zip(self.space.genes, genes.tolist(), strict=True)
@@ -121,7 +121,7 @@ class Strategy(Generational):
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         for evaluation, f in zip(evaluations, fitness(evaluations).tolist(), strict=True):
-            self._told(evaluation.individual.id, f)
+            self._tell(evaluation.individual.id, f)
             self.events.append((evaluation.individual.id, f))
         pool = [*self.population, *evaluations]
         f = fitness(pool)
@@ -129,7 +129,7 @@ class Strategy(Generational):
         self.population = [pool[i] for i in best if np.isfinite(f[i])]
         return {}
 
-    def _told(self, number: int, f: float) -> None:
+    def _tell(self, number: int, f: float) -> None:
         from optuna.trial import TrialState
 
         trial, most = self.trials.pop(number), np.finfo(np.float64).max
@@ -158,9 +158,9 @@ class Strategy(Generational):
         self._begin()
         for number, f in self.events:
             if np.isnan(f):
-                self._asked(number, self.genes[number])
+                self._ask(number, self.genes[number])
             else:
-                self._told(number, f)
+                self._tell(number, f)
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         trials = state["trials"]

@@ -137,8 +137,8 @@ class Strategy:
         while self._ready and (limit is None or len(self._queue) < limit):
             self._queue.append(self._successor(self._ready.pop(0)))
         take = len(self._queue) if limit is None else limit
-        asked, self._queue = self._queue[:take], self._queue[take:]
-        return asked
+        proposals, self._queue = self._queue[:take], self._queue[take:]
+        return proposals
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)

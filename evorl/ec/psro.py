@@ -87,11 +87,11 @@ class PSRO(IndependentEvolution):
     def sides(self) -> int | None:
         return 2
 
-    def evolver(self, space: Space, seed: int = 0) -> EmpiricalGame:
-        return EmpiricalGame(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
 
 
-class EmpiricalGame:
+class Strategy:
     """The policies, what they earn against each other, and the meta-strategy.
 
     Policy k is player k. An individual that is due is an oracle, or a match of a new policy with some others. The first
@@ -134,8 +134,8 @@ class EmpiricalGame:
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         take = len(self._queue) if limit is None else limit
-        asked, self._queue = self._queue[:take], self._queue[take:]
-        return asked
+        proposals, self._queue = self._queue[:take], self._queue[take:]
+        return proposals
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
         check_due(evaluations, self.due)
@@ -189,14 +189,14 @@ class EmpiricalGame:
         first, role = self.next_id, "oracle" if self.policies else "initial"
         self.next_id += len(self.learners)
         genes = self.space.begin(seeds.generator(self.seed, "oracles", first), first, len(self.learners))
-        asked = []
+        oracles = []
         for number, own, drawn in zip(range(first, self.next_id), self.learners, genes, strict=True):
             oracle = Individual(number, drawn, birth=self.told, role=role)
             if own is None or self.hyper.anew:
-                asked.append(oracle._replace(weights=self.space.weights_of(number)))
+                oracles.append(oracle._replace(weights=self.space.weights_of(number)))
             else:
-                asked.append(oracle._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
-        return asked
+                oracles.append(oracle._replace(weights=own.weights, memory=own.memory, parents=(own.id,)))
+        return oracles
 
     def _add(self, oracles: Sequence[Evaluation]) -> bool:
         """Add the oracles that did not fail to the policies; the others begin anew. Returns whether there are any."""
@@ -246,8 +246,8 @@ class EmpiricalGame:
                 payoff[own, k], payoff[k, own] = first, -second
                 if k == own:
                     payoff[k, k] = (first - second) / 2
-        gone = {self.policies[k].individual.id for k in failed}
-        self.learners = [None if own is None or own.id in gone else own for own in self.learners]
+        failed_ids = {self.policies[k].individual.id for k in failed}
+        self.learners = [None if own is None or own.id in failed_ids else own for own in self.learners]
         stays = [k for k in range(new) if k not in failed]
         self.policies = [self.policies[k] for k in stays]
         self.payoff = payoff[np.ix_(stays, stays)]

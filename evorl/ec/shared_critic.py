@@ -156,11 +156,11 @@ class MeanComparing(SteadyStateEvolution):
         return self.mean_episodes if role == MEAN else self.episodes
 
 
-def training_probability(trained: int, evolved: int, share: float, gain: float) -> float:
+def training_probability(trained_count: int, evolved_count: int, share: float, gain: float) -> float:
     """The probability that the next individual is trained, after so many of both kinds (each counted from 1)."""
     if share in (0.0, 1.0):  # no control: it allows for exceptions
         return share
-    return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
+    return min(max(0.5 - gain * (trained_count / (trained_count + evolved_count) - share), 0.0), 1.0)
 
 
 class SharedCriticEvolver(Evolver, Protocol):
@@ -199,9 +199,9 @@ class SteadyState(ABC):
         return self._out
 
     def ask(self, limit: int | None = None, train: bool = False) -> list[Individual]:
-        asked = [self._next(train) for _ in range(1 if limit is None else limit)]
-        self._out.update(individual.id for individual in asked)
-        return asked
+        proposals = [self._next(train) for _ in range(1 if limit is None else limit)]
+        self._out.update(individual.id for individual in proposals)
+        return proposals
 
     def _next(self, train: bool) -> Individual:
         number, self.next_id = self.next_id, self.next_id + 1

@@ -99,7 +99,7 @@ class Space:
     """The initial weights [D] of the individual with a number; zeros where it is None."""
     parts: tuple[int, ...] = ()
     """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
-    given: Callable[[int], Mapping[str, Value]] | None = None
+    initial_values: Callable[[int], Mapping[str, Value]] | None = None
     """The initial values of genes, by name, of the individual with a number; other genes are drawn."""
 
     @classmethod
@@ -124,7 +124,11 @@ class Space:
     def begin(self, generator: np.random.Generator, number: int, n: int = 1) -> Coordinates:
         """The initial genes [N, G] of n individuals, numbered from ``number``."""
         x = self.sample(generator, n)
-        return x if self.given is None else np.array([self.coordinates(self.given(number + k), x[k]) for k in range(n)])
+        return (
+            x
+            if self.initial_values is None
+            else np.array([self.coordinates(self.initial_values(number + k), x[k]) for k in range(n)])
+        )
 
     def clip(self, x: ArrayLike) -> Coordinates:
         """Coordinates [..., G] brought within the bounds."""
@@ -173,12 +177,12 @@ class Space:
         """The values of an individual's coordinates [G], by name."""
         return {gene.name: gene.value(float(at)) for gene, at in zip(self.genes, x, strict=True)}
 
-    def coordinates(self, values: Mapping[str, Value], otherwise: Coordinates) -> Coordinates:
-        """Coordinates [G] of values by name; a gene without a usable value keeps its coordinate in ``otherwise``.
+    def coordinates(self, values: Mapping[str, Value], default: Coordinates) -> Coordinates:
+        """Coordinates [G] of values by name; a gene without a usable value keeps its coordinate in ``default``.
 
         It brings individuals of another space (other genes, other bounds) into this one.
         """
-        x = otherwise.copy()
+        x = default.copy()
         for i, gene in enumerate(self.genes):
             if gene.name in values and gene.knows(values[gene.name]):
                 x[i] = gene.coordinate(values[gene.name])

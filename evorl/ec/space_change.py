@@ -22,7 +22,7 @@ from evorl.util.types import StateDict
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """From the space ``before`` into the space ``now``, with the same number of weights."""
+    """From the space ``before`` into the space ``present``, with the same number of weights."""
 
     before: Space
     present: Space
@@ -32,12 +32,12 @@ class SpaceChange:
 
     @cached_property
     def kept(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Genes, before and now, whose coordinates mean the same."""
-        then = {gene.name: place for place, gene in enumerate(self.before.genes)}
+        """Places of the genes whose coordinates mean the same: in the space before, and in the present one."""
+        place_of = {gene.name: place for place, gene in enumerate(self.before.genes)}
         pairs = [
-            (then[gene.name], place)
+            (place_of[gene.name], place)
             for place, gene in enumerate(self.present.genes)
-            if gene.name in then and same_unit(self.before.genes[then[gene.name]], gene)
+            if gene.name in place_of and same_unit(self.before.genes[place_of[gene.name]], gene)
         ]
         a, b = np.array(pairs, np.intp).reshape(-1, 2).T
         return a, b
@@ -46,16 +46,16 @@ class SpaceChange:
     def fresh(self) -> NDArray[np.bool_]:
         """The genes [G] without usable coordinates: new, of another scale, or with one choice before."""
         fresh = np.ones(len(self.present.genes), bool)
-        then, here = self.kept
-        fresh[here] = (self.before.high == self.before.low)[then]
+        source, target = self.kept
+        fresh[target] = (self.before.high == self.before.low)[source]
         return fresh
 
     def genes(self, x: Coordinates, number: int) -> Coordinates:
         """Coordinates [G] of the individual with a number."""
         drawn = self.present.sample(seeds.generator(self.seed, "remap", number), 1)[0]
         moved = self.present.coordinates({**self._possible, **self.before.values(x)}, drawn)
-        then, here = self.kept
-        moved[here] = x[then]
+        source, target = self.kept
+        moved[target] = x[source]
         return self.present.clip(moved)
 
     @cached_property
@@ -74,11 +74,11 @@ class SpaceChange:
         """Numbers [..., G + D] in units of the genes' ranges to a power (a step 1, a variance 2, a slope -1);
         ``fresh`` for the genes that are new."""
         x = np.asarray(x, np.float64)
-        then, here = self.kept
-        ratio = self.before.range[then] / self.present.range[here]
+        source, target = self.kept
+        ratio = self.before.range[source] / self.present.range[target]
         moved = np.array(np.broadcast_to(fresh, (*x.shape[:-1], self.present.size)), np.float64)
-        old = ~self.fresh[here]
-        moved[..., here[old]] = (x[..., then] * ratio**power)[..., old]
+        kept = ~self.fresh[target]
+        moved[..., target[kept]] = (x[..., source] * ratio**power)[..., kept]
         moved[..., len(self.present.genes) :] = x[..., len(self.before.genes) :]
         return moved
 

@@ -30,17 +30,17 @@ def bindings_of(world: World, action: Action, side: int) -> tuple[Binding, ...]:
 
 
 def action_of(bindings: Sequence[Binding], action: Action, held: Collection[str], legal: Array | None) -> list[int]:
-    """The choice [K] of each component: of the binding with most keys, all of them held, and the last of those.
+    """The choice [K] of each component: of the bindings whose keys are all held, the last of those with the most keys.
 
-    Where a choice is not allowed (``legal`` [L]), the one without a key is taken, else the first that is allowed.
+    Where a choice is not allowed (``legal`` [L]), the choice without a key is taken, else the first that is allowed.
     """
     sizes = heads(action)
     parts = [None] * len(sizes) if legal is None else np.split(legal, np.cumsum(sizes)[:-1])
     chosen = []
     for component, (size, allowed) in enumerate(zip(sizes, parts, strict=True)):
-        mine = [binding for binding in bindings if binding.component == component and {*binding.keys} <= {*held}]
-        best = sorted(mine, key=lambda binding: len(binding.keys))[-1:]
-        still = [binding for binding in mine if not binding.keys]
+        pressed = [binding for binding in bindings if binding.component == component and {*binding.keys} <= {*held}]
+        best = sorted(pressed, key=lambda binding: len(binding.keys))[-1:]
+        still = [binding for binding in pressed if not binding.keys]
         order = [*(binding.choice for binding in (*best, *still)), *range(size)]
         chosen.append(next(choice for choice in order if allowed is None or allowed[choice]))
     return chosen

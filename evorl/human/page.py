@@ -52,7 +52,7 @@ class GameServer(LoopbackServer):
         self.games.choose(**{name: kind(query[name]) for name, kind in kinds.items() if name in query})
 
     def frame(self, frame: Frame | None) -> Reply:
-        """A picture as PNG; what is told beside it is a header."""
+        """A picture as PNG, and the state of the game as a header."""
         if frame is None:
             return Reply(b"", headers={"X-State": json.dumps({"number": -1})})
         from PIL import Image

@@ -82,9 +82,9 @@ class Compared:
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        own, theirs = (None, None) if carry is None else carry.chunk(2, -1)
+        own, rest = (None, None) if carry is None else carry.chunk(2, -1)
         decision = self.learner.act(inputs, legal, noise, own, start)
-        state = None if theirs is None or start is None else (theirs * ~start[:, None]).transpose(0, 1).flatten(1)
+        state = None if rest is None or start is None else (rest * ~start[:, None]).transpose(0, 1).flatten(1)
         seen = Seen(
             tuple(x.numpy() for x in inputs), None if legal is None else legal.numpy(),
             None if state is None else state.numpy(), noise.numpy(),
@@ -131,10 +131,10 @@ class Compared:
         """Whether rounding decides between two choices."""
         return bool(abs(scores[choice] - scores[other]) <= TOLERANCE * max(1.0, abs(scores[choice])))
 
-    def differ(self, ours: Array, theirs: Array) -> None:
-        gap = np.abs(ours - theirs) / np.maximum(1.0, np.abs(ours))
+    def differ(self, expected: Array, actual: Array) -> None:
+        gap = np.abs(expected - actual) / np.maximum(1.0, np.abs(expected))
         self.difference = max(self.difference, float(gap.max(initial=0.0)))
-        if not np.isfinite(theirs).all():
+        if not np.isfinite(actual).all():
             self.difference = float("inf")
 
     @property

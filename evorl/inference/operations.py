@@ -128,7 +128,7 @@ def _view(graph: Graph, node: fx.Node, x: Any, _: list[Any]) -> Any:
 
 @_translates(aten.permute.default)
 def _permute(graph: Graph, node: fx.Node, x: Any, axes: list[int]) -> Any:
-    """Two that undo each other are none: pictures are only stored otherwise in between."""
+    """Leave out two permutations that undo each other: they only change how pictures lie in memory in between."""
     axes = [axis % len(axes) for axis in axes]
     source, before = graph.sources.get(x, (x, tuple(range(len(axes)))))
     axes = [before[axis] for axis in axes]

@@ -84,8 +84,8 @@ def _amend_genes(data: DictConfig, choices: dict[str, Any], override: Override, 
     key = override.key_or_group
     if not data.ec:
         raise BadRequest("that run is no evolution", key)
-    there = OmegaConf.select(data, key) is not None
-    if override.is_add() and there:
+    exists = OmegaConf.select(data, key) is not None
+    if override.is_add() and exists:
         raise BadRequest(f"is there already; write {key}={format_value(override.value())} without the plus", key)
     if not override.is_add():
         _check_key(data, choices, override, opened)

@@ -1,7 +1,8 @@
 """A policy as a small run directory of its own, without optimisers, replay, records and games in flight.
 
-It holds ``.hydra/config.yaml``, one checkpoint, and ``evaluation.json`` with what ``evorl.evaluate`` told of the policy
-and where. ``evorl.evaluate run=DIR`` tells the same again, and ``init=DIR`` starts a run from it. It cannot be resumed.
+It holds ``.hydra/config.yaml``, one checkpoint, and ``evaluation.json`` with the measurements of ``evorl.evaluate`` and
+their conditions. ``evorl.evaluate run=DIR`` gives the same numbers again, and ``init=DIR`` starts a run from it. It
+cannot be resumed.
 """
 
 from __future__ import annotations

@@ -114,14 +114,14 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _tensors(found: Any) -> dict[str, Tensor]:
+def _tensors(state: Any) -> dict[str, Tensor]:
     """The tensors of a state, by name; of several states those of the first, which is the actor's."""
     import torch
 
-    found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, Mapping):
+    state = state[0] if isinstance(state, tuple | list) and state else state
+    if not isinstance(state, Mapping):
         raise BadRequest("holds no state of a network")
-    tensors = {str(name): x.detach().float() for name, x in found.items() if isinstance(x, torch.Tensor)}
+    tensors = {str(name): x.detach().float() for name, x in state.items() if isinstance(x, torch.Tensor)}
     if any(x.dim() == 4 for x in tensors.values()):
         raise BadRequest("its network has convolutions; policies of pictures are not read")
     return tensors
@@ -172,8 +172,8 @@ def _cleanrl(path: Path) -> Network:
 
 def _sequence(tensors: Mapping[str, Tensor], prefix: str) -> list[Linear]:
     """The linear layers of an ``nn.Sequential``, in order."""
-    found = (re.fullmatch(rf"{re.escape(prefix)}\.([0-9]{{1,4}})\.weight", name) for name in tensors)
-    return [_linear(tensors, f"{prefix}.{n}") for n in sorted(int(match[1]) for match in found if match)]
+    matches = (re.fullmatch(rf"{re.escape(prefix)}\.([0-9]{{1,4}})\.weight", name) for name in tensors)
+    return [_linear(tensors, f"{prefix}.{n}") for n in sorted(int(match[1]) for match in matches if match)]
 
 
 def _named(tensors: Mapping[str, Tensor], *names: str) -> list[Linear]:
@@ -197,10 +197,10 @@ def _together(*layers: Linear) -> Linear:
 def _activation(about: bytes) -> Activation | None:
     """The activation that SB3's JSON names in words; None if it names none. Raises `BadRequest` for another one."""
     try:
-        told = json.loads(about)["policy_kwargs"]["activation_fn"]
+        activation = json.loads(about)["policy_kwargs"]["activation_fn"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    name = str(told).rpartition(".")[2].strip("'> ")
+    name = str(activation).rpartition(".")[2].strip("'> ")
     if name not in ACTIVATIONS:
         raise BadRequest(f"its activation {name} is none of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -229,17 +229,17 @@ def parameters(network: Network, spec: Spec, own: Mapping[str, Tensor]) -> dict[
     import torch
 
     _check(network, spec)
-    found = {name: torch.zeros_like(x) for name, x in own.items()}
+    theta = {name: torch.zeros_like(x) for name, x in own.items()}
     for number, (weight, bias) in enumerate(network.hidden):
-        found[f"hidden.{number}.weight"][0], found[f"hidden.{number}.bias"][0, 0] = weight.T, bias
+        theta[f"hidden.{number}.weight"][0], theta[f"hidden.{number}.bias"][0, 0] = weight.T, bias
     (weight, bias), log_std = _in_our_units(network, spec)
     if network.kind == "values":
-        found["advantage.weight"][0], found["advantage.bias"][0, 0] = weight.T, bias
+        theta["advantage.weight"][0], theta["advantage.bias"][0, 0] = weight.T, bias
     else:
-        found["policy.weight"], found["policy.bias"] = weight.clone(), bias.clone()
-    if "log_std" in found:
-        found["log_std"] = torch.full_like(bias, SURE_LOG_STD) if log_std is None else log_std.clone()
-    return found
+        theta["policy.weight"], theta["policy.bias"] = weight.clone(), bias.clone()
+    if "log_std" in theta:
+        theta["log_std"] = torch.full_like(bias, SURE_LOG_STD) if log_std is None else log_std.clone()
+    return theta
 
 
 def _check(network: Network, spec: Spec) -> None:

@@ -39,23 +39,23 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
     these groups, and rewards, that its version did not have are at their defaults, as in a resume.
     """
-    begun, asked = read_run_config(directory, key), dict(data)
-    if "reward" in asked:
+    begun, config = read_run_config(directory, key), dict(data)
+    if "reward" in config:
         begun.setdefault("reward", msgspec.to_builtins(Terms()))
     for name, defaults in _periodic().items():
-        if isinstance(there := begun.get(name), Mapping):
-            begun[name] = {**defaults, **there}
-            if begun[name] == {**asked[name], "every": None}:
-                asked[name] = begun[name]
-    past, present = flatten(begun), flatten(job.round_trip(asked))
+        if isinstance(group := begun.get(name), Mapping):
+            begun[name] = {**defaults, **group}
+            if begun[name] == {**config[name], "every": None}:
+                config[name] = begun[name]
+    past, present = flatten(begun), flatten(job.round_trip(config))
     for name in dict.fromkeys([*present, *past]):
-        there, here = (tree.get(name, _ABSENT) for tree in (past, present))
-        if there == here or name in ("record.group", *but) or (name in PATHS and same_source(directory, there, here)):
+        old, new = (tree.get(name, _ABSENT) for tree in (past, present))
+        if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
-        if name == run_players.KEY and same_players(directory, there, here):
+        if name == run_players.KEY and same_players(directory, old, new):
             continue
-        raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
-    return asked
+        raise OtherRun(f"job {directory.name} was begun with {old} in {directory}, and is {new} now", name)
+    return config
 
 
 def _periodic() -> dict[str, dict[str, Any]]:
@@ -65,20 +65,20 @@ def _periodic() -> dict[str, dict[str, Any]]:
     return {"eval": msgspec.to_builtins(Evaluation()), "checkpoint": msgspec.to_builtins(Checkpoints())}
 
 
-def same_source(directory: Path, there: Any, here: Any) -> bool:
-    """Whether the run that a directory's run was begun from, at the path ``there``, is the one at ``here``."""
-    if not isinstance(there, str) or not isinstance(here, str):
-        return bool(there == here)
+def same_source(directory: Path, old: Any, new: Any) -> bool:
+    """Whether the run that a directory's run was begun from, at the path ``old``, is the one at ``new``."""
+    if not isinstance(old, str) or not isinstance(new, str):
+        return bool(old == new)
     source = source_of(directory)
-    same = source is not None and source.digest is not None and _holds(Path(here), source.step, source.digest)
-    return there == here or _moved_along(directory, there) == Path(here) or same
+    same = source is not None and source.digest is not None and _holds(Path(new), source.step, source.digest)
+    return old == new or _moved_along(directory, old) == Path(new) or same
 
 
-def same_players(directory: Path, there: Any, here: Any) -> bool:
-    """Whether the words ``there``, by which a directory's run named policies of other runs, mean those of ``here``."""
-    if not isinstance(there, list) or not isinstance(here, list):
-        return bool(there == here)
-    return there == here or [_player_moved_along(directory, str(word)) for word in there] == here
+def same_players(directory: Path, old: Any, new: Any) -> bool:
+    """Whether the words ``old``, by which a directory's run named policies of other runs, mean those of ``new``."""
+    if not isinstance(old, list) or not isinstance(new, list):
+        return bool(old == new)
+    return old == new or [_player_moved_along(directory, str(word)) for word in old] == new
 
 
 def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _announce(begins: str) -> None:
 
 
 def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
-    """What a user of these settings hardly wants. ``words`` are those of the command line."""
+    """Notices of settings that a user hardly wants. ``words`` are those of the command line."""
     from evorl.ec.shared_critic import SharedCriticEvolution, SteadyStateEvolution
     from evorl.population.work import UNUSED
     from evorl.rl.replay_learner import ReplayHyper
@@ -270,13 +270,13 @@ def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
     """Return the config file that a run chose in each group. Raises `BadRequest` at ``key``."""
     hydra, path = config.read_run_config(directory, key, "hydra"), directory / ".hydra" / "hydra.yaml"
     try:
-        found = dict(hydra["hydra"]["runtime"]["choices"])
+        choices_of_run = dict(hydra["hydra"]["runtime"]["choices"])
     except (KeyError, TypeError, ValueError):
         raise BadRequest(f"{path} is damaged: it has no choices", key) from None
-    for group, choice in found.items():  # each names a file below conf/, which a later command reads
+    for group, choice in choices_of_run.items():  # each names a file below conf/, which a later command reads
         if not all(map(_is_below, [group, *(choice if isinstance(choice, list) else [choice])])):
             raise BadRequest(f"{path} is damaged: {shown(choice)} is no choice of {shown(group)}", key)
-    return found
+    return choices_of_run
 
 
 def _is_below(name: object) -> bool:

@@ -56,8 +56,8 @@ def check(base: DictConfig) -> None:
         for name, keys in (("init", RayInit), ("remote", RayRemote)):
             options = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
             assert isinstance(options, dict)
-            ours = {field.name for field in fields(keys)}
-            typed({str(key): x for key, x in options.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
+            ray_keys = {field.name for field in fields(keys)}
+            typed({str(key): x for key, x in options.items() if key in ray_keys}, keys, f"hydra.launcher.ray.{name}")
 
 
 def start_ray(base: DictConfig) -> None:

@@ -44,7 +44,7 @@ def result_after(directory: Path, steps: int) -> dict[str, Any] | None:
         return read_result(directory)
     if budget < steps:
         return None
-    aside = [int(found[1]) for entry in run_directory.entries(directory) if (found := _ASIDE.fullmatch(entry.name))]
+    aside = [int(match[1]) for entry in run_directory.entries(directory) if (match := _ASIDE.fullmatch(entry.name))]
     reached = min((number for number in aside if number >= steps), default=max(aside, default=None))
     return None if reached is None else read_result(directory, f"result.{reached}.json")
 

@@ -89,7 +89,7 @@ def _snapshots(directory: str, step: int, trust: tuple[str, ...], key: str) -> l
     """The snapshots that a checkpoint of a population holds; all of them are read at once."""
     place = Place(directory, str(step))
     experiment = experiment_at(place, trust, key)
-    with _told(place, key):
+    with _errors_named(place, key):
         return snapshots(experiment, *checkpoint_of(Path(directory), place.which))
 
 
@@ -115,7 +115,7 @@ def names(listed: Sequence[Place]) -> list[str]:
 
 
 @contextmanager
-def _told(place: Place, key: str) -> Iterator[None]:
+def _errors_named(place: Place, key: str) -> Iterator[None]:
     """Tell at ``key`` what is wrong with a run."""
     try:
         yield
@@ -137,7 +137,7 @@ def check_world(place: Place, theirs: World, ours: World, game: Spec, who: str, 
 
     if type(theirs) is not type(ours):
         raise BadRequest(f"{place} plays {type(theirs).__name__}, {who} {type(ours).__name__}", key)
-    with _told(place, key):
+    with _errors_named(place, key):
         if spec(theirs.all_sides()) != game:
             raise BadRequest(f"its world has other observations, actions or rewards than {who}'s")
 
@@ -148,7 +148,7 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
 
     if place.which.startswith(SNAPSHOT):
         return _snapshot_at(place, experiment, key)
-    with _told(place, key):
+    with _errors_named(place, key):
         path, run = checkpoint_of(Path(place.directory), place.which)
         state = saved_policy(experiment, path, run, None).policy
         if state is None:
@@ -162,10 +162,10 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
 
     directory, number = Path(place.directory), place.which.removeprefix(SNAPSHOT)
     steps = checkpoint.steps(directory)
-    found = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
-    if not number.isdecimal() or int(number) >= len(found):
-        raise BadRequest(f"{place}: its latest checkpoint holds {len(found)} snapshots, from 0", key)
-    state, individual, _ = found[int(number)]
+    policies = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
+    if not number.isdecimal() or int(number) >= len(policies):
+        raise BadRequest(f"{place}: its latest checkpoint holds {len(policies)} snapshots, from 0", key)
+    state, individual, _ = policies[int(number)]
     path = directory / "checkpoints" / str(steps[-1])
     assert state is not None and individual is not None
     learner = learner_of(experiment, state, torch.device("cpu"), path)

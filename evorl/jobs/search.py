@@ -150,12 +150,12 @@ class Search:
         first = max(self.keys.parallel or 0, self.evolution.population)
         if past is None or not (run_directory.exists(directory, TOLD) or (directory / str(first)).exists()):
             return
-        there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
-        for key in dict.fromkeys([*here, *there]):
-            if there.get(key) != here.get(key) and not _same_runs(directory, key, here.get(key)):
+        old, new = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
+        for key in dict.fromkeys([*new, *old]):
+            if old.get(key) != new.get(key) and not _same_runs(directory, key, new.get(key)):
                 name = key.removeprefix("words.")
-                was = f"the search in {directory} was begun with {there.get(key, 'nothing')}"
-                raise BadRequest(f"{was}, and has {here.get(key, 'nothing')} now", name)
+                was = f"the search in {directory} was begun with {old.get(key, 'nothing')}"
+                raise BadRequest(f"{was}, and has {new.get(key, 'nothing')} now", name)
 
 
 def _same_runs(directory: Path, key: str, word: Any) -> bool:

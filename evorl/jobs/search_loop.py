@@ -77,7 +77,7 @@ class SearchState:
         self.rows: list[dict[str, Any]] = []
         self.homes: dict[int, Path] = {}  # the job of each individual that has a fitness
         self._worth: dict[int, float] = {}
-        self._asked: list[Individual] = []
+        self._individuals: list[Individual] = []
         self.numbers: list[int] = []  # of the jobs of those that were asked for
         self._batch = 0
         self._recall(_without_failed_batch(told_rows(directory), directory))
@@ -87,12 +87,12 @@ class SearchState:
         keys, number = self.search.keys, len(self.rows)
         if number >= keys.jobs:
             return None
-        self._asked = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
+        self._individuals = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
         fresh = count(len({row["job"] for row in self.rows}))
-        self.numbers = [self._going_on(individual, fresh) for individual in self._asked]
+        self.numbers = [self._going_on(individual, fresh) for individual in self._individuals]
         return [
             self.search.job(individual, number, self._parent(individual))
-            for individual, number in zip(self._asked, self.numbers, strict=True)
+            for individual, number in zip(self._individuals, self.numbers, strict=True)
         ]
 
     def take(self) -> bool:
@@ -103,14 +103,14 @@ class SearchState:
         rows = self.results()
         if not self.homes and all("failed" in row for row in rows):
             return False
-        self._tell(self._asked, rows)
+        self._tell(self._individuals, rows)
         run_directory.replace(self.directory, TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
         return True
 
     def results(self) -> list[dict[str, Any]]:
         """The lines of population.jsonl for these jobs. Raises `BadRequest` as `take` does."""
         rows: list[dict[str, Any]] = []
-        for individual, number in zip(self._asked, self.numbers, strict=True):
+        for individual, number in zip(self._individuals, self.numbers, strict=True):
             before = [*self.rows[-1:], *rows[-1:]]
             rows.append(self._row(individual, str(number), before[-1]["step"] if before else 0))
         return rows
@@ -119,13 +119,15 @@ class SearchState:
         """Replay the rows into a new evolver. Raises `BadRequest` if it proposes other individuals."""
         for _, group in groupby(rows, key=lambda row: row["batch"]):
             batch = list(group)
-            asked = self.evolver.ask(len(batch))
-            if [self._proposal(individual) for individual in asked] != [(row["id"], row["genes"]) for row in batch]:
+            individuals = self.evolver.ask(len(batch))
+            if [self._proposal(individual) for individual in individuals] != [
+                (row["id"], row["genes"]) for row in batch
+            ]:
                 raise BadRequest(f"{self.directory / TOLD} is of another search or another version of evorl", PLACE)
-            self._tell(asked, batch)
+            self._tell(individuals, batch)
 
-    def _tell(self, asked: Sequence[Individual], rows: Sequence[dict[str, Any]]) -> None:
-        evaluations = [_evaluation(individual, row) for individual, row in zip(asked, rows, strict=True)]
+    def _tell(self, individuals: Sequence[Individual], rows: Sequence[dict[str, Any]]) -> None:
+        evaluations = [_evaluation(individual, row) for individual, row in zip(individuals, rows, strict=True)]
         for evaluation, row in zip(evaluations, rows, strict=True):
             if "failed" not in row:
                 self.homes[evaluation.individual.id] = self.directory / row["job"]
@@ -263,8 +265,8 @@ def _read(directory: Path) -> tuple[list[dict[str, Any]], int | None]:
 def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
     """The rows, without the last batch if jobs of it failed: they may run again, since nothing was proposed later."""
     last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
-    again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
-    return rows[: -len(last)] if again else rows
+    repeats = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
+    return rows[: -len(last)] if repeats else rows
 
 
 def name_best_job(search: Search, directory: Path) -> None:

@@ -143,20 +143,20 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     launchers.check(base)
     HydraConfig.instance().set_config(base)
-    asked = search.read_search(base, hydra) if search.is_search(base) else None
-    combinations = asked.extremes() if asked else _combinations(hydra, base)
+    job_search = search.read_search(base, hydra) if search.is_search(base) else None
+    combinations = job_search.extremes() if job_search else _combinations(hydra, base)
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
-    jobs = asked.keys.jobs if asked else len(planned)
+    jobs = job_search.keys.jobs if job_search else len(planned)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
     for line in uneven_tuning(_choices(plan.composed) for plan in planned):
         say(line)
     place = Path(base.hydra.sweep.dir).absolute()
-    if asked:
-        asked.check(place, [plan.experiment for plan in planned])
-        for number, next_job in search_loop.next_jobs(asked, place).items():
+    if job_search:
+        job_search.check(place, [plan.experiment for plan in planned])
+        for number, next_job in search_loop.next_jobs(job_search, place).items():
             if job.is_run(place / str(number)):
                 data = _planned(hydra, base, next_job, name, number).data
-                check_same_config(place / str(number), data, KEY, *promotion.GROWING * (asked.steps is not None))
+                check_same_config(place / str(number), data, KEY, *promotion.GROWING * (job_search.steps is not None))
     _check(base, place, planned, known=not _searches(base))
     with _interruptible(place):
         launchers.start_ray(base)
@@ -165,10 +165,10 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
         sweeps.write_index(directory, {} if _searches(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quote(str(directory))}"])
-            if asked:
-                search_loop.name_best_job(asked, directory)
-    if asked:
-        sound = search_loop.print_outcome(asked, directory)
+            if job_search:
+                search_loop.name_best_job(job_search, directory)
+    if job_search:
+        sound = search_loop.print_outcome(job_search, directory)
     else:
         jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
         sound = _print_outcome(directory, jobs_of)
@@ -181,20 +181,20 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
 def _interruptible(directory: Path) -> Iterator[None]:
     """On a signal, during a job or between two, print the command that resumes the sweep."""
 
-    def told() -> str:
+    def message() -> str:
         done = len([*directory.rglob("result.json")])
         return f"evorl: jobs that have finished: {done}; with {KEY}={directory} the same command goes on\n"
 
     def leave(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):  # stderr may be closed
-            os.write(2, told().encode())  # unbuffered: the signal may have interrupted a print
+            os.write(2, message().encode())  # unbuffered: the signal may have interrupted a print
         os._exit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except SystemExit:
-        sys.stderr.write(told())
+        sys.stderr.write(message())
         raise
     finally:
         for number, handler in before.items():
@@ -241,9 +241,8 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
             raise BadRequest(
                 "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
             )
-    last = {
-        override.get_key_element(): _values(override) for override in overrides
-    }  # as in Hydra: the last word for a key counts
+    # as in Hydra, the last word for a key counts
+    last = {override.get_key_element(): _values(override) for override in overrides}
     if empty := [key for key, values in last.items() if not values]:
         raise BadRequest("has no value", empty[0])
     return [list(chosen) for chosen in product(*last.values())]
@@ -356,8 +355,8 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
     say(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
         lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
-        again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
-        say("\n".join([again, *lines]), sys.stderr)
+        notice = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
+        say("\n".join([notice, *lines]), sys.stderr)
     return not failed
 
 

@@ -17,7 +17,7 @@ from evorl.util.text import printable, say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Upload:
     """What the command line says about W&B."""
 
     project: str | None
@@ -25,7 +25,7 @@ class Asked:
     """Files of reproduced tables."""
 
 
-def asked(named: Sequence[str], wandb: str | None, project: str | None) -> tuple[list[str], Asked | None]:
+def upload_of(named: Sequence[str], wandb: str | None, project: str | None) -> tuple[list[str], Upload | None]:
     """Return the words that are no results of reproduced tables, and what is asked of W&B; None if nothing is.
 
     Raises `BadRequest`.
@@ -41,10 +41,10 @@ def asked(named: Sequence[str], wandb: str | None, project: str | None) -> tuple
         raise BadRequest("needs a name", "project")
     for file in results:
         read_result(file)
-    return [word for word in named if Path(word) not in results], Asked(project=project, results=results)
+    return [word for word in named if Path(word) not in results], Upload(project=project, results=results)
 
 
-def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:
+def send(upload: Upload, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:
     """Write the report as JSON, then send what the server lacks of the runs, and the report.
 
     Prints what happens. Raises SystemExit if the server was reached and something did not arrive, also because it was
@@ -55,7 +55,7 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
     from evorl.record.wandb import NoServer, NotSent
 
     arrived, failed = 0, list[str]()
-    made = document(runs, asked.results, content, out, asked.project)
+    made = document(runs, upload.results, content, out, upload.project)
     wandb_report.write(made, out)
     say(out / wandb_report.FILE_NAME)
     try:

@@ -60,7 +60,7 @@ class Request:
     """Root modules outside evorl that the runs' configs may import."""
 
 
-def asked(words: Sequence[str]) -> bool:
+def asks_for_matrix(words: Sequence[str]) -> bool:
     """Return whether these words of ``evorl.evaluate`` ask for a matrix."""
     return any(word.partition("=")[0] in ("matrix", "players") for word in words)
 
@@ -117,6 +117,6 @@ class _Progress:
         self.began = self.due = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        if (now := time.monotonic()) >= self.due + PERIOD_S or done == total:
-            self.due = now
-            say(f"played: {done} of {total} pairs, {now - self.began:.0f} s", sys.stderr)
+        if (time_s := time.monotonic()) >= self.due + PERIOD_S or done == total:
+            self.due = time_s
+            say(f"played: {done} of {total} pairs, {time_s - self.began:.0f} s", sys.stderr)

@@ -241,15 +241,18 @@ def _results(decisions: Decisions) -> dict[int, dict[str, float]]:
 def _check_equal(a: list[list[_Record]], b: list[list[_Record]], what: str) -> None:
     """Raise `Nonconformity` at the first decision in which the two playthroughs differ."""
     for slot, (left, right) in enumerate(zip(a, b, strict=True)):
-        for number, (one, other) in enumerate(zip(left, right, strict=False)):
-            if one != other:
-                fields = [name for name, x, y in zip(_Record._fields, one, other, strict=True) if x != y]
+        for number, (record, other_record) in enumerate(zip(left, right, strict=False)):
+            if record != other_record:
+                fields = [name for name, x, y in zip(_Record._fields, record, other_record, strict=True) if x != y]
                 raise Nonconformity(f"slot {slot}, decision {number}: {what} ({', '.join(fields)})")
 
 
 def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
-    one, other = playthrough(same_actions=True).play(decisions), playthrough(same_actions=True, run=1).play(decisions)
-    cut = [[rows[:decisions] for rows in it.rows] for it in (one, other)]
+    first, second = (
+        playthrough(same_actions=True).play(decisions),
+        playthrough(same_actions=True, run=1).play(decisions),
+    )
+    cut = [[rows[:decisions] for rows in it.rows] for it in (first, second)]
     _require(
         cut[0] != cut[1],
         "the episode keys change nothing: other keys gave the same episodes (varied=False allows it)",
@@ -261,23 +264,23 @@ def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> N
 
 def _check_resume(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
     """State saved in the middle, restored in a fresh arena: both continue identically."""
-    one, other = playthrough(), playthrough()
+    first, second = playthrough(), playthrough()
     try:
-        state = _save_midway(one, decisions)
+        state = _save_midway(first, decisions)
         kept = copy.deepcopy(state)
-        before, waiting = [len(rows) for rows in one.rows], set(one.waiting)
-        last = {slot: one.rows[slot][-1].seen for slot in waiting}
+        before, waiting = [len(rows) for rows in first.rows], set(first.waiting)
+        last = {slot: first.rows[slot][-1].seen for slot in waiting}
         for _ in range(decisions):
-            one.step()
-        other.arena.load_state_dict(kept)
-        other.restored = True
-        _check_restored(other, waiting, last)
-        other.rows = [rows[:n] for rows, n in zip(one.rows, before, strict=True)]
-        other.play(one.shortest)
-        _check_equal(one.rows, other.rows, "an arena restored from a saved state went another way")
+            first.step()
+        second.arena.load_state_dict(kept)
+        second.restored = True
+        _check_restored(second, waiting, last)
+        second.rows = [rows[:n] for rows, n in zip(first.rows, before, strict=True)]
+        second.play(first.shortest)
+        _check_equal(first.rows, second.rows, "an arena restored from a saved state went another way")
     finally:
-        one.arena.close()
-        other.arena.close()
+        first.arena.close()
+        second.arena.close()
 
 
 def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:

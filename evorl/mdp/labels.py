@@ -1,4 +1,4 @@
-"""What people are told of a world: the names of its numbers, and the keys with which they play it."""
+"""The labels of a world for people: the names of its numbers, and the keys with which they play it."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
     def _end(self, ended: Array) -> None:
         self._notify_episode_end()
         engine, decisions = self._engine, self._decisions
-        for final, now in zip(decisions.final, engine.inputs, strict=True):
-            final[ended] = now[ended]
+        for final, shown in zip(decisions.final, engine.inputs, strict=True):
+            final[ended] = shown[ended]
         if decisions.final_legal is not None and engine.legal is not None:
             decisions.final_legal[ended] = engine.legal[ended]
         for slot in ended.tolist():

@@ -39,8 +39,8 @@ def sphere(x: Points, m: int = 1) -> Points:
 
 def rosenbrock(x: Points, m: int = 1) -> Points:
     """A curved valley; minimum 0 at (1, ..., 1)."""
-    here, then = x[:, :-1], x[:, 1:]
-    return _total(100 * (then - here**2) ** 2 + (1 - here) ** 2)
+    x_i, x_next = x[:, :-1], x[:, 1:]
+    return _total(100 * (x_next - x_i**2) ** 2 + (1 - x_i) ** 2)
 
 
 def rastrigin(x: Points, m: int = 1) -> Points:

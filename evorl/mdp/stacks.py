@@ -20,8 +20,8 @@ def depth(inputs: Sequence[Input]) -> int:
 def check_stacks(entry: Input, before: Array, after: Array, begins: Array) -> None:
     """Raise `WorldError` unless the states ``after`` [N, k, ...] hold the frames of those ``before`` them [N, k, ...]
     and one more, or the same frame k times where their episode ``begins`` [N]."""
-    for was, now, first in zip(before, after, begins, strict=True):  # row by row, in the processor's cache
-        if not np.array_equal(now[:-1], now[1:] if first else was[1:]):
+    for old, new, first in zip(before, after, begins, strict=True):  # row by row, in the processor's cache
+        if not np.array_equal(new[:-1], new[1:] if first else old[1:]):
             raise WorldError(
                 f"the input {entry.name!r} is no stack of the newest {entry.shape[0]} frames, as its spec says: "
                 + ("an episode begins with several frames" if first else "a state does not go on from the one before")

@@ -64,7 +64,7 @@ def by_graph(
     function: Callable[..., Tree],
     *example: Tree,
 ) -> InPlace:
-    """A replay by what ``graph`` makes of the record; of an argument elsewhere a graph would freeze the value."""
+    """A replay by what ``graph`` makes of the record. All arguments are on the device: a graph would freeze others."""
     record = Trace.of(function, *mapped(lambda x: x.to(device), example)).of_one_device()
     with torch.no_grad(), _graphs, _no_garbage_collection():
         return InPlace(record, *graph(record))
@@ -183,19 +183,19 @@ class Trace:
 
     def perform(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         """The same operations on other arguments."""
-        now = {id(old): new for old, new in zip(self.example, arguments, strict=True)}
+        present_of = {id(old): new for old, new in zip(self.example, arguments, strict=True)}
 
         def present(x: Any) -> Any:
-            return now.get(id(x), x) if isinstance(x, Tensor) else x
+            return present_of.get(id(x), x) if isinstance(x, Tensor) else x
 
         for (operation, args, kwargs, out), done in zip(self.calls, self._last_needed, strict=True):
             if operation in _BOOKKEEPING:
-                now[id(out)] = present(args[0])
+                present_of[id(out)] = present(args[0])
             else:
                 new = operation(*tree_map(present, args), **tree_map(present, kwargs))
-                now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
-            for one in done:  # else all of them would be in memory at once
-                del now[one]
+                present_of.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
+            for key in done:  # else all of them would be in memory at once
+                del present_of[key]
         return tuple(present(x) for x in self.results)
 
     @cached_property
@@ -207,15 +207,17 @@ class Trace:
             made |= {id(x) for x in tree_leaves(out)}
             last |= {id(x): number for x in tree_leaves((args, kwargs, out)) if id(x) in made}
         released: list[list[int]] = [[] for _ in self.calls]
-        for one in last.keys() - {id(x) for x in self.results}:
-            released[last[one]].append(one)
+        for key in last.keys() - {id(x) for x in self.results}:
+            released[last[key]].append(key)
         return released
 
     def of_one_device(self) -> Trace:
         """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""
         moved = [call.operation is _MOVE and call.args[0].device.type == "cpu" for call in self.calls]
-        assert not {_memory(call.out) for call, was in zip(self.calls, moved, strict=True) if was} & self.written
-        return replace(self, calls=[call for call, was in zip(self.calls, moved, strict=True) if not was])
+        assert (
+            not {_memory(call.out) for call, is_moved in zip(self.calls, moved, strict=True) if is_moved} & self.written
+        )
+        return replace(self, calls=[call for call, is_moved in zip(self.calls, moved, strict=True) if not is_moved])
 
     @property
     def constants(self) -> list[Tensor]:

@@ -119,9 +119,8 @@ def _compile_here(record: Trace) -> bytes:
         from torch._inductor.utils import fresh_cache
 
         warnings.simplefilter("ignore")
-        logging.getLogger("torch._inductor.utils").setLevel(
-            logging.ERROR
-        )  # it warns about a folder that is already removed
+        # it warns about a folder that is already removed
+        logging.getLogger("torch._inductor.utils").setLevel(logging.ERROR)
         exported = torch.export.export(module(), record.example).module()
         # nothing outside the folder: no header compiled beforehand for others, no pool of processes
         options = {"aot_inductor.precompile_headers": False, "compile_threads": 1}

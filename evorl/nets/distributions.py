@@ -62,8 +62,8 @@ def kl(action: Action, p: Tensor, q: Tensor, legal: Tensor | None) -> Tensor:
         distance = (mean_p - mean_q).square() * (-2 * log_q).exp()
         return (log_q - log_p + ((2 * (log_p - log_q)).exp() + distance - 1) / 2).sum(-1)
     parts = zip(_masked(p, legal).split(heads(action), -1), _masked(q, legal).split(heads(action), -1), strict=True)
-    logs = [(one.log_softmax(-1), other.log_softmax(-1)) for one, other in parts]
-    return torch.stack([(one.exp() * (one - other)).sum(-1) for one, other in logs]).sum(0)
+    logs = [(head_p.log_softmax(-1), head_q.log_softmax(-1)) for head_p, head_q in parts]
+    return torch.stack([(log_p.exp() * (log_p - log_q)).sum(-1) for log_p, log_q in logs]).sum(0)
 
 
 def implied(pi: Tensor, mu: Tensor, legal: Tensor | None, clip_rho: float) -> Tensor:
@@ -111,7 +111,7 @@ def log_prob_entropy(
     if isinstance(action, Discrete):
         return _categorical(logits, chosen)
     parts = zip(logits.split(heads(action), -1), chosen.split(1, -1), strict=True)
-    log_probs, entropies = zip(*(_categorical(part, one) for part, one in parts), strict=True)
+    log_probs, entropies = zip(*(_categorical(part, head) for part, head in parts), strict=True)
     return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
 

@@ -37,10 +37,10 @@ class Convolutions(nn.Module):
             channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
             raise BadRequest(f"images of {shape} are too small for this network; nature needs at least 36 x 36", "mdp")
-        found = channels * height * width
-        last = (nn.Linear(found, self.dense_width), nn.ReLU()) if dense else ()
+        size = channels * height * width
+        last = (nn.Linear(size, self.dense_width), nn.ReLU()) if dense else ()
         self.layers = nn.Sequential(*modules, nn.Flatten(), *last)
-        self.width = self.dense_width if dense else found
+        self.width = self.dense_width if dense else size
 
     def forward(self, image: Tensor) -> Tensor:
         out: Tensor = self.layers(scaled(image))
@@ -76,10 +76,10 @@ class ImpalaResNet(nn.Module):
         self.sections = nn.Sequential(*(_section(i, o) for i, o in pairwise((channels, *planes))))
         for _ in planes:
             height, width = (height + 1) // 2, (width + 1) // 2
-        found = planes[-1] * height * width
-        last = (nn.Linear(found, 256), nn.ReLU()) if dense else ()
+        size = planes[-1] * height * width
+        last = (nn.Linear(size, 256), nn.ReLU()) if dense else ()
         self.head = nn.Sequential(nn.ReLU(), nn.Flatten(), *last)
-        self.width = 256 if dense else found
+        self.width = 256 if dense else size
 
     def forward(self, image: Tensor) -> Tensor:
         out: Tensor = self.head(self.sections(scaled(image)))

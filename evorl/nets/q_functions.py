@@ -42,6 +42,6 @@ class QFunctions(nn.Module):
     def first(self, layout: Layout, phi: Tensor, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [N, R] of the first critic alone, under flat parameters ``phi``."""
         named = layout.unflatten(phi)
-        one = {name: x[:1] if name.startswith("layers.") else x for name, x in named.items()}
-        values: Tensor = functional_call(self, one, (inputs, action))
+        first = {name: x[:1] if name.startswith("layers.") else x for name, x in named.items()}
+        values: Tensor = functional_call(self, first, (inputs, action))
         return values[0]

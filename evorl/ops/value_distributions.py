@@ -34,8 +34,8 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 def entropy(probability: Tensor) -> Tensor:
     """-sum_i p_i log p_i, [...], of probabilities [..., M]; a probability of 0 adds nothing."""
-    found: Tensor = torch.special.entr(probability).sum(-1)
-    return found
+    nats: Tensor = torch.special.entr(probability).sum(-1)
+    return nats
 
 
 def quantile_huber(quantiles: Tensor, target: Tensor, kappa: float) -> Tensor:

@@ -91,7 +91,7 @@ class PopulationLoop(ABC, Generic[Request]):
 
     @abstractmethod
     def _next_in_order(self) -> Request | None:
-        """Return the request whose answer is next whatever arrives first; None if the first to arrive is."""
+        """Return the request whose answer must come next; None if answers are taken in the order of arrival."""
 
     def _answer(self, request: Request) -> Any:
         """Wait for the answer to a request."""

@@ -102,8 +102,8 @@ class CriticPopulation(PopulationLoop[Job]):
     def _open_group_and_replay(self) -> None:
         e, members = self.experiment, self.slots + self.critic_worker.critics
         memory = self._open.enter_context(ExitStack())  # closed after the group, which reads it
-        here = device(e.device) if e.cluster.in_process else torch.device("cpu")
-        make = JobWorkers(e, self.spec, e.seed, here)
+        replay_device = device(e.device) if e.cluster.in_process else torch.device("cpu")
+        make = JobWorkers(e, self.spec, e.seed, replay_device)
         self.group = e.cluster.spawn(make, members, (BadRequest, NotFinite, Mismatch, WorldError))
         self._open.callback(self.group.close)
         torch.set_num_threads(e.rl.threads)  # after the workers have started

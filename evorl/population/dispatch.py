@@ -89,7 +89,7 @@ class SeedDispatcher(Dispatcher):
     def __init__(self, group: Group, search: Seeding, population: int) -> None:
         self.group, self.search, self.centre, self.population = group, search, search.centre, population
         self.past: list[Fitness] = []  # fitnesses of the last generations, each [N]
-        self.now = np.full(population, np.nan)  # fitnesses of the present generation
+        self.fitness = np.full(population, np.nan)  # fitnesses of the present generation
         self.sent: dict[int, Task] = {}  # by the id of their first individual; results not yet received
         self.group.set_recovery_state(self.centre.state_dict)
         self._learned()
@@ -97,7 +97,7 @@ class SeedDispatcher(Dispatcher):
     def send(self, individuals: list[Individual]) -> Task:
         """Send individuals of one generation, the generation of the parameters."""
         if self.centre.generation > self.generation:
-            self.past = [*self.past, self.now.copy()][-MEMORY:]
+            self.past = [*self.past, self.fitness.copy()][-MEMORY:]
             self._learned()
         return self._send(individuals)
 
@@ -120,8 +120,8 @@ class SeedDispatcher(Dispatcher):
     def _resend_parameters(self) -> None:
         """Send the parameters to all workers; repeat the tasks evaluated with other parameters or not at all."""
         self._send_parameters()
-        there = [(task.individuals, *task.future.result()) for task in self.sent.values() if task.future.done()]
-        amiss = [(individuals, hashed, member) for individuals, _, hashed, member in there if hashed != self.hash]
+        answers = [(task.individuals, *task.future.result()) for task in self.sent.values() if task.future.done()]
+        amiss = [(individuals, hashed, member) for individuals, _, hashed, member in answers if hashed != self.hash]
         for member in sorted({member for _, hashed, member in amiss if hashed}):
             log.warning(
                 "member %d had other parameters than this run: sending them to all members and repeating their tasks",
@@ -136,7 +136,7 @@ class SeedDispatcher(Dispatcher):
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         for evaluation in evaluations:
-            self.now[evaluation.individual.id % self.population] = evaluation.objectives[0]
+            self.fitness[evaluation.individual.id % self.population] = evaluation.objectives[0]
 
     def _learned(self) -> None:
         self.generation, self.hash = self.centre.generation, self.centre.hash()

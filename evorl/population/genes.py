@@ -63,9 +63,9 @@ LEAF = {"low", "high", "log", "choices"}
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
     leaves = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
-    found = [_gene(name, leaf, experiment) for name, leaf in leaves]
-    usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in found) else None
-    return tuple(_checked(gene, experiment, usual) for gene in found)
+    all_genes = [_gene(name, leaf, experiment) for name, leaf in leaves]
+    usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in all_genes) else None
+    return tuple(_checked(gene, experiment, usual) for gene in all_genes)
 
 
 def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experiment:

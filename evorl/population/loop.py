@@ -137,10 +137,10 @@ class Population(PopulationLoop[Task]):
 
     def fill_slots(self) -> None:
         while (free := self.slots - sum(len(task.individuals) for task in self.in_flight)) > 0:
-            asked = self.evolver.ask(min(free, self.plan.together))
-            if not asked:
+            proposals = self.evolver.ask(min(free, self.plan.together))
+            if not proposals:
                 break
-            self.in_flight.append(self.dispatcher.send([self._with_memory(individual) for individual in asked]))
+            self.in_flight.append(self.dispatcher.send([self._with_memory(individual) for individual in proposals]))
 
     def _with_memory(self, individual: Individual) -> Individual:
         """Return an individual with its memory: what it needs beside its weights."""

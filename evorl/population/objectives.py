@@ -48,9 +48,8 @@ def numbers_of_episodes(episodes: Sequence[Episode], sides: int) -> tuple[dict[s
         "length": np.array([episode.length for episode in episodes]),
     }
     result.setdefault("fitness", result["return"])
-    return result, int(
-        sum(episode.length for episode in episodes[::sides])
-    )  # an advance of a game counts once for all sides
+    # an advance of a game counts once for all sides
+    return result, int(sum(episode.length for episode in episodes[::sides]))
 
 
 def objective_value(term: Objective, result: Mapping[str, Array], key: str = "ec.objectives") -> float:

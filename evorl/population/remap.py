@@ -22,7 +22,7 @@ from evorl.util.types import StateDict
 
 
 def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, present: Space, past: Any) -> StateDict:
-    """Convert the state of a `Population` to the space ``now``; return it unchanged if the genes are the same.
+    """Convert the state of a `Population` to the space ``present``; return it unchanged if the genes are the same.
 
     ``evolver`` will load the result. ``past`` is the former ``ec.genes``, used if the state does not contain it; None
     means the present one. Raises `BadRequest` if ``past`` is no longer valid.
@@ -30,9 +30,8 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, pres
     assert isinstance(experiment.ec, IndependentEvolution)
     state = in_present_form(state)
     tree = state.get("genes", experiment.ec.genes if past is None else past)
-    if json.dumps(tree) == json.dumps(
-        experiment.ec.genes
-    ):  # also compares their order, which is the order of coordinates
+    # as text, which also compares the order of the genes: it is the order of coordinates
+    if json.dumps(tree) == json.dumps(experiment.ec.genes):
         return state
     usual = {gene.name: value_of(experiment, gene.name) for gene in present.genes}
     move = SpaceChange(replace(present, genes=genes(tree, experiment)), present, usual, experiment.seed)

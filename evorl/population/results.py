@@ -66,5 +66,5 @@ def errors_under_ec() -> Iterator[None]:
 
 
 def failed_result(evolution: Evolution, reason: str, cost: int = 0) -> IndividualResult:
-    """What there is of an individual that failed, after so many environment steps as far as they are known."""
+    """The result of an individual that failed, with the environment steps that it took as far as they are known."""
     return IndividualResult([math.nan] * len(evolution.objectives), cost, {}, None, None, reason)

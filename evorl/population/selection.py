@@ -89,11 +89,11 @@ def rounds(candidates: int, episodes: int) -> list[tuple[int, int]]:
     number = max(min(candidates, episodes // 2), 1)
     while (count := math.ceil(math.log2(number))) * number > episodes // 2:
         number -= 1
-    share, found = episodes // 2 // max(count, 1), list[tuple[int, int]]()
+    share, plan = episodes // 2 // max(count, 1), list[tuple[int, int]]()
     while number > 1:
-        found.append((number, share // number))
+        plan.append((number, share // number))
         number = math.ceil(number / 2)
-    return found
+    return plan
 
 
 def candidates_within(wanted: int, episodes: int) -> int:

@@ -150,9 +150,8 @@ class TrainEvaluator:
     def _trained(self, run: Run, individual: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution
         layout = layout_of(run.learner)
-        run.steps = began = (
-            individual.memory["steps"] if individual.memory else 0
-        )  # a child's schedules continue its parent's
+        # a child's schedules continue its parent's
+        run.steps = began = individual.memory["steps"] if individual.memory else 0
         _inherit(run.learner, layout, individual.weights, individual.memory)
         end = trains_until(e, individual, began)
         while run.steps < end:

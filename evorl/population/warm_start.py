@@ -45,7 +45,7 @@ class WarmStart:
 
     def within(self, space: Space) -> Space:
         """Return the space with these initial weights and genes."""
-        return replace(space, fresh=partial(self._weights, space), given=self._values)
+        return replace(space, fresh=partial(self._weights, space), initial_values=self._values)
 
     def memory(self, individual: Individual) -> StateDict | None:
         """Return a proposed individual's memory: its own, or the one it begins with."""
@@ -107,9 +107,8 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
     states = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
     if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
-        others = [
-            individual for individual in people[1:] if individual.weights is not None
-        ]  # None if they were sent as seeds
+        # weights are None if individuals were sent as seeds
+        others = [individual for individual in people[1:] if individual.weights is not None]
         states += [
             InitialState(_weights(other), _taken_over(other.memory, init.optimizer), genes[other.id])
             for other in others
@@ -154,8 +153,7 @@ def _weights(individual: Individual) -> NDArray[np.float32]:
 def _taken_over(memory: StateDict | None, optimizer: bool) -> StateDict | None:
     """Return the part of a memory that another run takes; its schedules begin at step 0."""
     if memory is None or "learner" not in memory:
-        return (
-            {"moments": memory["moments"]} if memory and "moments" in memory else None
-        )  # a cap on episode lengths is not taken
+        # a cap on episode lengths is not taken
+        return {"moments": memory["moments"]} if memory and "moments" in memory else None
     learner = memory["learner"]
     return {"steps": 0, "learner": inherited(learner) | (optimizers(learner) if optimizer else {})}

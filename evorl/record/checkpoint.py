@@ -332,9 +332,9 @@ def _read_state(run_dir: Path, place: str, known: dict[str, Any]) -> dict[str, A
     return document
 
 
-def _read_rows(run_dir: Path, place: str, known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _read_rows(run_dir: Path, place: str, known: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
     """Return `AppendedRows.whole` from its segments. Raises ValueError if they do not follow one another."""
-    first, segments = found["first"], found["segments"]
+    first, segments = index["first"], index["segments"]
     if type(first) is not int:
         raise TypeError(f"{first!r:.40} is no number of a row")
     rows: dict[str, Any] = {}

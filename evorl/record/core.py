@@ -62,7 +62,7 @@ class Sink(Protocol):
 
 
 class RecorderState(msgspec.Struct, frozen=True):
-    """What a recorder goes on from. A saved one is only data, so no file is opened under a name that it brings."""
+    """The state from which a recorder continues. It is data from a file, so no file is opened under a name in it."""
 
     offset: Steps
     """Bytes of metrics.jsonl."""

@@ -49,19 +49,19 @@ class Hardware:
 
     def read(self) -> dict[str, float]:
         """Return the metrics ``hardware/...`` of this moment."""
-        now = time.monotonic()
-        elapsed, self._last = max(now - self._last, 1e-9), now
+        time_s = time.monotonic()
+        elapsed, self._last = max(time_s - self._last, 1e-9), time_s
         readings = self._read_processes(elapsed) | self._read_machine(elapsed) | self._read_energy() | self._read_gpus()
-        self._period = max(PERIOD_S, (time.monotonic() - now) / MOST)
+        self._period = max(PERIOD_S, (time.monotonic() - time_s) / MOST)
         return readings
 
     def _read_processes(self, elapsed: float) -> dict[str, float]:
-        cores, memory, now = dict[str, float](), dict[str, float](), dict[tuple[int, float], float]()
+        cores, memory, seconds_of = dict[str, float](), dict[str, float](), dict[tuple[int, float], float]()
         for key, name, seconds, resident in self._processes():
-            now[key] = seconds
+            seconds_of[key] = seconds
             cores[name] = cores.get(name, 0.0) + (seconds - self._seconds.get(key, 0.0)) / elapsed
             memory[name] = memory.get(name, 0.0) + resident / MIB
-        self._seconds = now
+        self._seconds = seconds_of
         readings = {"hardware/cpu": sum(cores.values()), "hardware/memory": sum(memory.values())}
         for name in cores:
             readings |= {f"hardware/cpu_{name}": cores[name], f"hardware/memory_{name}": memory[name]}

@@ -64,7 +64,7 @@ def charts_of(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
         }
         for section, shown in charts().items()
     }
-    kept = {section: {t: found for t, found in shown.items() if found} for section, shown in sections.items()}
+    kept = {section: {t: charts for t, charts in shown.items() if charts} for section, shown in sections.items()}
     return {section: shown for section, shown in kept.items() if shown}
 
 

@@ -21,7 +21,7 @@ _PACKAGES = (
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
 POLICY_ONLY = "evaluation.json"
-"""Where a directory that holds a policy alone has what was told of it and where (evorl/jobs/exported.py)."""
+"""What a directory with a policy alone holds: its evaluation and its provenance (evorl/jobs/exported.py)."""
 FILE_NAME = "provenance.json"
 _log = logging.getLogger("evorl")
 _GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half
@@ -77,8 +77,8 @@ def plugins_of(run_dir: Path) -> dict[str, str]:
     """Return the plugins that a run was last carried out with, and their versions; empty if it does not tell."""
     try:
         known = run_directory.read_json(run_dir, FILE_NAME)
-        told = [known, *known.get("resumed", [])][-1].get("plugins", {})
-        return {str(root): version for root, version in told.items() if isinstance(version, str)}
+        record = [known, *known.get("resumed", [])][-1].get("plugins", {})
+        return {str(root): version for root, version in record.items() if isinstance(version, str)}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
@@ -99,13 +99,13 @@ def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, evorl and the packages that can change a result, without importing them."""
-    found = {"python": platform.python_version(), "evorl": evorl.__version__}
+    releases = {"python": platform.python_version(), "evorl": evorl.__version__}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            releases[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return releases
 
 
 def git(root: Path) -> dict[str, Any] | None:

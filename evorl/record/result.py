@@ -1,4 +1,4 @@
-"""``result.json``: what a run came to. It is written last, so a run that has one has ended."""
+"""``result.json``: the outcome of a run. It is written last, so a run with this file has ended."""
 
 from __future__ import annotations
 

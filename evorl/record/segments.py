@@ -75,9 +75,9 @@ class Segments:
             known = self.known.get(name, [])
             self.known[name] = kept = _usable(known, rows)
             if kept != known:
-                for gone in {*known} - {*kept}:
-                    if gone.file == f"{self.ahead}/{gone.name}":
-                        run_directory.remove(self.run_dir, gone.file)
+                for segment in {*known} - {*kept}:
+                    if segment.file == f"{self.ahead}/{segment.name}":
+                        run_directory.remove(self.run_dir, segment.file)
                         self._fast.add(name)
 
     def _lacking(self, name: str, rows: AppendedRows) -> AppendedRows:
@@ -91,8 +91,8 @@ class Segments:
         run_directory.make_folder(self.run_dir, self.ahead)
 
     def _write_all(self, folder: str, name: str, rows: AppendedRows) -> list[Segment]:
-        there = all(run_directory.exists(self.run_dir, part.file) for part in self.known[name])
-        if not there:  # somebody has removed a checkpoint
+        complete = all(run_directory.exists(self.run_dir, part.file) for part in self.known[name])
+        if not complete:  # somebody has removed a checkpoint
             self.known[name] = []
         kept = self.known[name]
         linked = [part._replace(file=f"{folder}/{part.name}") for part in kept]
@@ -103,7 +103,7 @@ class Segments:
 
 
 def _usable(known: Sequence[Segment], rows: AppendedRows) -> list[Segment]:
-    """The segments that hold some of these rows; a short last one is written again with the next rows."""
+    """The segments that hold some of these rows; a short last segment is written again with the next rows."""
     kept = [part for part in known if part.end > rows.first]
     if kept and (kept[0].first > rows.first or kept[-1].end > rows.end):
         return []  # of another history

@@ -63,13 +63,13 @@ def require_form(state: Any, like: Any, path: tuple[str, ...] = ()) -> None:
     """
     if isinstance(like, dict):
         if not isinstance(state, dict):
-            raise TypeError(f"{_array_name(path)} is {_told(state)}, not a mapping")
+            raise TypeError(f"{_array_name(path)} is {_text(state)}, not a mapping")
         for key in like.keys() & state.keys():
             require_form(state[key], like[key], (*path, key))
     like = like.item() if isinstance(like, np.generic) else like
     kinds, name = _KINDS.get(type(like), (None, ""))
     if kinds is not None and type(state) not in kinds:
-        raise TypeError(f"{_array_name(path)} is {_told(state)}, not {name}")
+        raise TypeError(f"{_array_name(path)} is {_text(state)}, not {name}")
     if isinstance(like, list) and like and not isinstance(like[0], list):
         for element in state:
             require_form(element, like[0], path)
@@ -84,7 +84,7 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 }
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return "absent" if value is None else f"{value!r:.40}"
 
 

@@ -1,4 +1,4 @@
-"""What TensorBoard is told beside the numbers: the layout of its custom scalars, and hyper-parameters."""
+"""What TensorBoard gets beside the numbers: the layout of its custom scalars, and hyper-parameters."""
 
 from __future__ import annotations
 

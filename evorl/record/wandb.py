@@ -55,7 +55,7 @@ _log = logging.getLogger("evorl")
 
 
 def run_settings(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what W&B is told of a run. ``record``: config group ``record``; ``config``: the whole config."""
+    """Return the settings of a run at W&B. ``record``: config group ``record``; ``config``: the whole config."""
     return {
         "project": record["project"],
         "group": record.get("group"),

@@ -28,7 +28,7 @@ class Sequences(NamedTuple):
     reward: Array  # [T, N, R], discounted and summed over up to n steps
     discount: Array  # [T, N, R]: of the value of the state they led to; 0 after a termination
     ahead: Numbers  # [T, N]: that state, counted from state P
-    there: NDArray[np.bool_]  # [T, N]: whether there is such a decision
+    exists: NDArray[np.bool_]  # [T, N]: whether there is such a decision
     numbers: Numbers  # [T, N] of the transitions
 
 
@@ -57,13 +57,13 @@ def read_sequences(
         before = storage.previous[prefix[0] % rows]
         prefix.insert(0, np.where(before >= oldest, before, prefix[0]))
         size += before >= oldest
-    path, there = [numbers], [np.ones(len(numbers), bool)]
+    path, present = [numbers], [np.ones(len(numbers), bool)]
     for _ in range(extent.decisions + n - 2):
         following = storage.following[path[-1] % rows]
         goes_on = (following != NONE) & (following < length)
         path.append(np.where(goes_on, following, path[-1]))
-        there.append(goes_on)
-    at, exists, learned = np.array(path) % rows, np.array(there), slice(0, extent.decisions)
+        present.append(goes_on)
+    at, exists, learned = np.array(path) % rows, np.array(present), slice(0, extent.decisions)
 
     # n-step returns: of those of the decisions t to t + n - 1 that are there
     shape = (extent.decisions, len(numbers))

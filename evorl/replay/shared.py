@@ -1,6 +1,6 @@
 """A replay that one process appends to and many read: in shared memory, or as a copy that follows on other hosts.
 
-The arrays lie in one block that only its maker writes (`evorl.cluster.transport.shared_memory`). A reader is told a
+The arrays lie in one block that only its maker writes (`evorl.cluster.transport.shared_memory`). A reader gets a
 length and the oldest number that it may name. The ring has slack beyond its capacity, and the writer asks
 `Replay.spares` before it appends, so a reader never sees a row overwritten.
 

@@ -104,13 +104,13 @@ def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     if not all(np.isfinite(score).all() for score in scores):
         return Verdict(count, "differs: returns that are not finite", differs=True)
     test = difference(*scores)
-    if test.found:
+    if test.significant:
         words = f"differs (p = {test.p:.2g})"
     elif test.within(margin):
         words = f"equivalent (within {format_number(margin)})"
     else:
         words = f"undecided (p = {test.p:.2g})"
-    return Verdict(count, words, test.found, test.p, test.by_score)
+    return Verdict(count, words, test.significant, test.p, test.by_score)
 
 
 def report(verdicts: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:

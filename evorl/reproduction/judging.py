@@ -16,9 +16,9 @@ from evorl.reproduction.parts import ROOT
 
 def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], Path | None]:
     """What ``evorl.evaluate`` prints of a run, and the film of one episode if asked for."""
-    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}", "json=true"]
+    command = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}", "json=true"]
     lines = subprocess.run(
-        asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8", preexec_fn=with_parent()
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8", preexec_fn=with_parent()
     ).stdout.splitlines()
     films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
     result: dict[str, Any] = json.loads(lines[-1])
@@ -29,7 +29,7 @@ def keep(run: Path, words: Sequence[str], place: Path) -> None:
     """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate WORDS export=``)."""
     new = place.with_name(f".{place.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"export={new}"]
-    subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, preexec_fn=with_parent())
+    command = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"export={new}"]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, preexec_fn=with_parent())
     shutil.rmtree(place, ignore_errors=True)
     new.rename(place)

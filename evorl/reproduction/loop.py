@@ -14,13 +14,13 @@ from evorl.cli import config
 from evorl.cli.overrides import parse
 from evorl.reproduction import pages, papers
 from evorl.reproduction.parts import ROOT, Part, Sweep, measured_of, runs_of, settings
-from evorl.reproduction.table import Found, Table
+from evorl.reproduction.table import Results, Table
 from evorl.util.errors import BadRequest
 
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What a command line asks of a table."""
 
     name: str
@@ -45,50 +45,52 @@ class Asked(NamedTuple):
         return self.out.resolve() != papers.results(self.name).resolve()
 
 
-def reproduce(table: Table, asked: Asked) -> None:
+def reproduce(table: Table, request: Request) -> None:
     """Rebuild a table. Raises `BadRequest`, and SystemExit if jobs failed or nothing has a result yet."""
-    short, size = asked.name.rpartition("/")[2], table.profiles[asked.profile]
-    page = asked.out / f"{short}.md"
-    kept = pages.read(asked.out, short)
-    made_of = fingerprint(size.parts, asked)
-    if kept and made_of and kept["made_of"] == made_of and not asked.draw:
-        print(f"{asked.name} is done: {page}; --draw draws it anew")
+    short, size = request.name.rpartition("/")[2], table.profiles[request.profile]
+    page = request.out / f"{short}.md"
+    kept = pages.read(request.out, short)
+    made_of = fingerprint(size.parts, request)
+    if kept and made_of and kept["made_of"] == made_of and not request.draw:
+        print(f"{request.name} is done: {page}; --draw draws it anew")
         return
-    _check_size(table, asked, kept)
-    if not asked.draw:
+    _check_size(table, request, kept)
+    if not request.draw:
         if table.peers and not PEERS.exists():
-            raise BadRequest(f"{asked.name} runs programs of .venv-peers, which is not there: make peers")
-        check_words(size.parts, asked.also)
-    facts = pages.machine(asked.command)
-    complete = [asked.draw or part.carry_out(asked.runs, asked.also) for part in size.parts]
-    found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts), asked.runs)
-    content = table.analyse(found)
+            raise BadRequest(f"{request.name} runs programs of .venv-peers, which is not there: make peers")
+        check_words(size.parts, request.also)
+    facts = pages.machine(request.command)
+    complete = [request.draw or part.carry_out(request.runs, request.also) for part in size.parts]
+    results = Results(
+        request.profile, runs_of(request.runs, size.parts), measured_of(request.runs, size.parts), request.runs
+    )
+    content = table.analyse(results)
     if content is not None:
-        made_of = fingerprint(size.parts, asked)
-        if asked.draw:
+        made_of = fingerprint(size.parts, request)
+        if request.draw:
             same = kept if kept and made_of and kept["made_of"] == made_of else None
-            facts = pages.of_drawing(asked.command, same, found.runs)
+            facts = pages.of_drawing(request.command, same, results.runs)
         else:
             facts |= {"load at the end": pages.load()}
-        facts |= pages.of_runs(found.runs)
-        result = pages.content(table, content, asked.profile, settings(asked.also), facts, made_of)
-        if asked.elsewhere:
-            result = pages.elsewhere(result, papers.results(asked.name), asked.out)
-        pages.write(asked.out, short, result, content)
+        facts |= pages.of_runs(results.runs)
+        result = pages.content(table, content, request.profile, settings(request.also), facts, made_of)
+        if request.elsewhere:
+            result = pages.elsewhere(result, papers.results(request.name), request.out)
+        pages.write(request.out, short, result, content)
         print(page)
     if not all(complete):
         print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
         raise SystemExit(1)
     if content is None:
-        raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
+        raise BadRequest(f"{request.runs} holds nothing of {request.name} that has ended", "runs")
 
 
-def _check_size(table: Table, asked: Asked, kept: Content | None) -> None:
+def _check_size(table: Table, request: Request, kept: Content | None) -> None:
     """Raise `BadRequest` where a smaller profile would replace the result of a larger one."""
     order = [*table.profiles]
-    if kept and order.index(asked.profile) < order.index(kept["profile"]):
+    if kept and order.index(request.profile) < order.index(kept["profile"]):
         raise BadRequest(
-            f"{asked.out} has the result of profile={kept['profile']}, which a smaller one does not replace; "
+            f"{request.out} has the result of profile={kept['profile']}, which a smaller one does not replace; "
             "give another folder: out=DIR", "out",
         )  # fmt: skip
 
@@ -112,15 +114,15 @@ def first_job(words: Sequence[str]) -> list[str]:
     return [f"{key}={value}" for key, value in first.items()]
 
 
-def fingerprint(parts: Sequence[Part], asked: Asked) -> str | None:
+def fingerprint(parts: Sequence[Part], request: Request) -> str | None:
     """A digest of what a result is made of: the words, and the end of every job; None unless all have ended."""
     digest = hashlib.sha256()
     for part in parts:
-        ends = part.results(asked.runs)
+        ends = part.results(request.runs)
         if ends is None:
             return None
         words = part.words if isinstance(part, Sweep) else ()
-        also = [word for word in asked.also if word.startswith("seed=") or word in settings(asked.also)]
+        also = [word for word in request.also if word.startswith("seed=") or word in settings(request.also)]
         digest.update(json.dumps([part.name, *words, *also]).encode())
         for end in ends:
             digest.update(hashlib.sha256(end).digest())

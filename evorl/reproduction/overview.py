@@ -96,7 +96,7 @@ def description(name: str, table: Table) -> str:
     for profile, cost in hours(table, content).items():
         smaller = content is not None and profiles.index(profile) < profiles.index(content["profile"])
         lines.append(command(name, profile) + " out=DIR" * smaller)
-        lines.append(f"    {table.profiles[profile].told}; core hours: {cost}")
+        lines.append(f"    {table.profiles[profile].size}; core hours: {cost}")
     return "\n".join(lines)
 
 
@@ -121,7 +121,7 @@ def _rows(folder: str, paper: Paper) -> Iterator[list[str]]:
     for name, table, content in _tables(folder, paper):
         short = name.rpartition("/")[2]
         what = f"[{table.of}]({folder}/results/{short}.md)" if content else table.of
-        size = content["size"] if content else table.profiles[_size(content)].told
+        size = content["size"] if content else table.profiles[_size(content)].size
         if content and content["settings"]:
             size += f"; changed: {', '.join(content['settings'])}"
         cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, content).items())

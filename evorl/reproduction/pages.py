@@ -46,7 +46,7 @@ def content(
         "claim": table.claim,
         "source": table.source,
         "profile": profile,
-        "size": table.profiles[profile].told,
+        "size": table.profiles[profile].size,
         "settings": list(changed),
         "about": (table.about or "").strip(),
         "header": list(analysis.header),
@@ -61,17 +61,17 @@ def content(
     }
 
 
-def elsewhere(told: Content, committed: Path, out: Path) -> Content:
+def elsewhere(content: Content, committed: Path, out: Path) -> Content:
     """The result, with its own folder in the commands that name the committed policies."""
     own = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
 
     def placed(text: str) -> str:
         return text.replace(f"{committed.relative_to(ROOT)}/", f"{own}/")
 
-    return {**told, "about": placed(told["about"]), "notes": [*map(placed, told["notes"])]}
+    return {**content, "about": placed(content["about"]), "notes": [*map(placed, content["notes"])]}
 
 
-def write(out: Path, name: str, told: Content, analysis: Analysis) -> None:
+def write(out: Path, name: str, content: Content, analysis: Analysis) -> None:
     """Write a result into a folder: figures, films and policies first, and the JSON file last."""
     from evorl.analysis.figures import render
 
@@ -83,8 +83,8 @@ def write(out: Path, name: str, told: Content, analysis: Analysis) -> None:
         shutil.copyfile(place, out / kept)
     for kept, policy in analysis.policies.items():
         keep(*policy, out / "policies" / kept)
-    files.replace(out / f"{name}.md", markdown(told).encode())
-    plain = msgspec.json.encode(told, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
+    files.replace(out / f"{name}.md", markdown(content).encode())
+    plain = msgspec.json.encode(content, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
     files.replace(out / f"{name}.json", msgspec.json.format(plain, indent=1) + b"\n")
 
 
@@ -96,19 +96,19 @@ def read(out: Path, name: str) -> Content | None:
         return None
 
 
-def markdown(told: Content) -> str:
+def markdown(content: Content) -> str:
     """The page of a result."""
-    lines = [f"# {told['title']}", "", f"Claim ({told['source']}): {told['claim']}", ""]
-    lines += [*markdown_rows(told["header"], told["rows"], numbers=True), "", told["about"]]
-    for table in told["also"]:
+    lines = [f"# {content['title']}", "", f"Claim ({content['source']}): {content['claim']}", ""]
+    lines += [*markdown_rows(content["header"], content["rows"], numbers=True), "", content["about"]]
+    for table in content["also"]:
         lines += ["", *markdown_rows(table["header"], table["rows"], numbers=True)]
-    if told["gates"]:
-        lines += ["", *markdown_rows(["gate", "verdict"], [*told["gates"].items()], numbers=True)]
-    for note in told["notes"]:
+    if content["gates"]:
+        lines += ["", *markdown_rows(["gate", "verdict"], [*content["gates"].items()], numbers=True)]
+    for note in content["notes"]:
         lines += ["", note]
-    for name, caption in told["figures"].items():
+    for name, caption in content["figures"].items():
         lines += ["", f"![{caption}]({name}.png)"]
-    return "\n".join([*lines, "", *(f"- {name}: {_flat(value)}" for name, value in told["machine"].items()), ""])
+    return "\n".join([*lines, "", *(f"- {name}: {_flat(value)}" for name, value in content["machine"].items()), ""])
 
 
 def machine(command: str) -> dict[str, Any]:

@@ -32,10 +32,10 @@ def names() -> list[str]:
 
 def table(name: str) -> Table:
     """Return the table ``PAPER/TABLE``. Raises `BadRequest` with the nearest name."""
-    found = names()
-    if name not in found:
-        alike = [known for known in found if known.endswith(f"/{name}")]
-        meant = f"; did you mean {alike[0]}?" if alike else nearest(name, found)
+    known = names()
+    if name not in known:
+        alike = [other for other in known if other.endswith(f"/{name}")]
+        meant = f"; did you mean {alike[0]}?" if alike else nearest(name, known)
         raise BadRequest(f"{name!r} is no table{meant or '; python -m evorl.reproduce lists them'}")
     declared: Table = _module(name.replace("/", ".")).TABLE
     return declared

@@ -60,8 +60,8 @@ class Sweep(NamedTuple):
         return [file.read_bytes() for file in files] if files and all(map(Path.exists, files)) else None
 
 
-class Given(NamedTuple):
-    """What a measurement is given."""
+class Inputs(NamedTuple):
+    """The inputs of a measurement."""
 
     words: Sequence[str]
     """The `settings` of the command line."""
@@ -74,7 +74,7 @@ class Measurement(NamedTuple):
 
     name: str
     """Of its file, without the suffix, and of its folder."""
-    measure: Callable[[Given], Any]
+    measure: Callable[[Inputs], Any]
     """Returns plain data."""
 
     def place(self, runs: Path) -> Path:
@@ -85,7 +85,7 @@ class Measurement(NamedTuple):
         place, words = self.place(runs), settings(also)
         kept = read_json(place.parent, place.name)
         if kept is None:
-            measured = self.measure(Given(words, runs / self.name))
+            measured = self.measure(Inputs(words, runs / self.name))
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, {"words": words, "found": measured})
             print(f"{place} has been measured", flush=True)

@@ -34,25 +34,25 @@ class Score(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return self.told(0)
+        return self.text(0)
 
-    def told(self, digits: int) -> str:
+    def text(self, digits: int) -> str:
         """With so many digits after the point."""
         interval = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if np.isfinite(self.low) else ""
         return f"{self.iqm:.{digits}f}{interval}"
 
 
-def told(one: Score | Mapping[str, float | None] | None, digits: int = 0) -> str:
+def score_text(score: Score | Mapping[str, float | None] | None, digits: int = 0) -> str:
     """A score, or one as plain data (`Score._asdict`, where null is NaN); ``-`` where there is none."""
-    if isinstance(one, Mapping):
-        one = Score(*(float("nan") if (x := one[name]) is None else float(x) for name in Score._fields))
-    return "-" if one is None else one.told(digits)
+    if isinstance(score, Mapping):
+        score = Score(*(float("nan") if (x := score[name]) is None else float(x) for name in Score._fields))
+    return "-" if score is None else score.text(digits)
 
 
 def score(*strata: Sequence[float]) -> Score:
     """Of the values of each stratum."""
-    (found,) = scores([np.asarray(stratum, np.float64)[:, None] for stratum in strata])
-    return found
+    (iqm,) = scores([np.asarray(stratum, np.float64)[:, None] for stratum in strata])
+    return iqm
 
 
 def _last(run: RunRecord) -> float:
@@ -72,7 +72,7 @@ def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str
     return {name: Policy(run.directory) for name, run in medians.items()}, Rows(POLICIES, shown)
 
 
-def mean_told(values: Sequence[float], digits: int = 0) -> str:
+def mean_text(values: Sequence[float], digits: int = 0) -> str:
     """The mean with so many digits and, of several values, its 95 % interval (Student's t)."""
     interval = f" ± {half_width(values):.{digits}f}" if len(values) > 1 else ""
     return f"{fmean(values):.{digits}f}{interval}"
@@ -118,18 +118,18 @@ def binned(runs: Sequence[RunRecord], metric: str, end: float, every: float) -> 
 def grid_scores(grid: Floats, rows: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
     """The points of a grid [G] at which every run has a value, and the score there [G, 3]; a row for each run."""
     values = np.array(rows, np.float64).reshape(len(rows), len(grid))
-    there = np.isfinite(values).all(0)
-    found = scores([values[:, there]]) if there.any() else []
-    return grid[there], np.array(found, np.float64).reshape(-1, 3)
+    complete = np.isfinite(values).all(0)
+    points = scores([values[:, complete]]) if complete.any() else []
+    return grid[complete], np.array(points, np.float64).reshape(-1, 3)
 
 
 def mean(run: RunRecord, metric: str, begin: float, end: float) -> float:
-    """The mean of what a metric was after ``begin`` and until ``end`` steps; NaN where it was never told."""
+    """The mean of what a metric was after ``begin`` and until ``end`` steps; NaN where it was never written."""
     series = run.series.get(metric)
     if series is None:
         return float("nan")
-    there = (series.steps > begin) & (series.steps <= end)
-    return float(series.values[there].mean()) if there.any() else float("nan")
+    within = (series.steps > begin) & (series.steps <= end)
+    return float(series.values[within].mean()) if within.any() else float("nan")
 
 
 def core_hours(runs: Sequence[RunRecord]) -> float:

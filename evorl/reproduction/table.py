@@ -18,15 +18,15 @@ Cells = Sequence[Sequence[str]]
 class Profile(NamedTuple):
     """One size of a table. ``paper`` is the published one, ``ci`` one for two cores."""
 
-    told: str
+    size: str
     """The size in words."""
     core_hours: float
     """Estimate; a result has the hours that it took."""
     parts: Sequence[Part]
 
 
-class Found(NamedTuple):
-    """What there is of a profile's parts so far."""
+class Results(NamedTuple):
+    """The runs and measurements of a profile's parts so far."""
 
     profile: str
     runs: list[RunRecord]
@@ -108,7 +108,7 @@ class Table:
     """What is measured and how: the docstring of the program."""
     profiles: Mapping[str, Profile]
     """From the smallest to the largest."""
-    analyse: Callable[[Found], Analysis | None]
+    analyse: Callable[[Results], Analysis | None]
     """None where there is nothing to show yet."""
     measured: Callable[[Mapping[str, Any]], str]
     """The main numbers with their intervals in a few words, of the ``data`` of a result."""

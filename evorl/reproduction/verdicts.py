@@ -24,10 +24,10 @@ class Gate(NamedTuple):
 
 def verdict(gate: Gate, returns: Mapping[str, Returns]) -> str:
     """``passed``, ``failed``, or ``not run`` where a run that it needs is missing."""
-    asked = [returns.get(name, {}) for name in gate.algorithms]
-    if any(not len(by_step.get(step, ())) for by_step in asked for step in gate.steps):
+    by_algorithm = [returns.get(name, {}) for name in gate.algorithms]
+    if any(not len(by_step.get(step, ())) for by_step in by_algorithm for step in gate.steps):
         return "not run"
-    return "passed" if gate.passed(*asked) else "failed"
+    return "passed" if gate.passed(*by_algorithm) else "failed"
 
 
 def compared(low: float, high: float, other_low: float, other_high: float) -> str:
@@ -38,7 +38,7 @@ def compared(low: float, high: float, other_low: float, other_high: float) -> st
 
 
 def beside(score: Score | None, other: Score | None) -> str:
-    """The same of two scores; ``-`` of a score beside itself, and where one is missing."""
+    """The same comparison of two scores; ``-`` for a score beside itself, and where a score is missing."""
     if score is None or other is None or score is other:
         return "-"
     return compared(score.low, score.high, other.low, other.high)

@@ -81,8 +81,8 @@ class _Training:
             try:
                 played = sampler.collect(self.learner.weights(), self.count)
                 self.step += played["cost"]
-                given = sampler.learner.to_update_input(sampler.actor.batch, self.step)
-                self.learned.append(self.learner.update(given, self.step, self.count))
+                batch = sampler.learner.to_update_input(sampler.actor.batch, self.step)
+                self.learned.append(self.learner.update(batch, self.step, self.count))
             finally:
                 sampler.arena.close()
             self.count += 1

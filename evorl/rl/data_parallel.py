@@ -62,7 +62,7 @@ Argument = Tree | Split
 
 
 class Step(msgspec.Struct):
-    """A gradient step as a learner is told of it; the tensors follow."""
+    """The announcement of a gradient step to a learner; the tensors follow."""
 
     name: str  # the learner's method; empty: take over the tensors of learner 0
     first: int = 0  # the first row of this learner's share
@@ -228,9 +228,9 @@ class Leader(Collective):
 
     def metrics(self) -> dict[str, float]:
         """What became of time since the last call."""
-        found = {"speed/learners_wait_seconds": self.wait_seconds, "speed/all_reduce_seconds": self.reduce_seconds}
+        metrics = {"speed/learners_wait_seconds": self.wait_seconds, "speed/all_reduce_seconds": self.reduce_seconds}
         self.wait_seconds = self.reduce_seconds = 0.0
-        return found
+        return metrics
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -310,7 +310,7 @@ def _bytes(x: Tensor) -> memoryview:
 
 
 class Keeper:
-    """Forks processes and watches them until all have ended: once one has, the others are ended, too.
+    """Forks processes and watches them until all have ended. When a process ends, it ends the others.
 
     It does so in a thread of its own, since the kernel ends a child (`die_with_parent`) with the thread that forked it.
     That thread has no OpenMP pool either, of which a child would have the lock and not the threads.

@@ -156,8 +156,8 @@ class Learner(ReplayLearner[H]):
         action = torch.where(explore, at_random, q.argmax(-1))
         return action[:, None], noise.new_zeros(noise.shape[0])
 
-    def output_of(self, found: Any) -> Output:
-        values, carry = found
+    def output_of(self, outputs: Any) -> Output:
+        values, carry = outputs
         q = self.mean(values).sum(1)
         return Output(q, None, q.new_zeros(q.shape[0], len(self.spec.rewards)), carry, q[:, :0])
 

@@ -165,8 +165,8 @@ def play_slots(
             count(counted, decision.played.numpy()[counted])
         repeats[rows] -= repeats[rows] > 0
         player.send(rows, decision)
-        now, over = player.recv()
-        rows = now.slots
+        states, over = player.recv()
+        rows = states.slots
         for slot, decisions in player.broken.items():
             noise.rewind(slot, decisions)
             repeats[slot] += decisions
@@ -197,19 +197,19 @@ class SlotNoise:
         """``words`` name the random stream."""
         self.action, self.words, self.deterministic = action, words, deterministic
         self.t = np.zeros(slots, np.int64)  # decisions of each slot so far
-        self.now = torch.zeros(slots, noise_size(action))
+        self.noise = torch.zeros(slots, noise_size(action))
         self.blocks: dict[int, Array] = {}
 
     def take(self, rows: Array) -> Tensor:
         """Return the noise [B, noise_size] for the next decision of ``rows``."""
         if not self.deterministic:
-            out, t = self.now.numpy(), self.t[rows]
+            out, t = self.noise.numpy(), self.t[rows]
             blocks = t // NOISE_BLOCK
             for block in {*blocks.tolist()}:
                 mine = blocks == block
                 out[rows[mine]] = self._block(block)[t[mine] % NOISE_BLOCK, rows[mine]]
             self.t[rows] = t + 1
-        return self.now
+        return self.noise
 
     def rewind(self, slot: int, decisions: int) -> None:
         """Give the slot the noise of its last decisions once more."""

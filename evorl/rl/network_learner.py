@@ -113,8 +113,8 @@ class NetworkLearner(Generic[H]):
         with torch.inference_mode():
             if self.device.type == "cpu":
                 return self._acts.replay(self._act, *arguments)
-            there = mapped(lambda x: x.to(self.device, non_blocking=True), arguments)
-            return mapped(lambda x: x.cpu(), self._acts.replay(self._act, *there))
+            moved = mapped(lambda x: x.to(self.device, non_blocking=True), arguments)
+            return mapped(lambda x: x.cpu(), self._acts.replay(self._act, *moved))
 
     @torch.no_grad()
     def _act(
@@ -157,9 +157,9 @@ class NetworkLearner(Generic[H]):
         """Return the outputs for inputs that are already normalised."""
         return self.output_of(functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start)))
 
-    def output_of(self, found: Any) -> Output:
+    def output_of(self, outputs: Any) -> Output:
         """The outputs in what the network's forward pass returned."""
-        out: Output = found
+        out: Output = outputs
         return out
 
     def _statistics(self) -> tuple[Tensor, ...]:

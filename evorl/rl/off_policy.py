@@ -108,8 +108,8 @@ class OffPolicy(ReplayLearner[H]):
 
     def states(self, reading: Reading, first: int, count: int, *words: int | str) -> tuple[Tensor, ...]:
         """The inputs of the same `minibatches` alone, each [count, batch, ...]: all that an actor's step needs."""
-        found = reading.storage.states(self._numbers(reading, first, count, *words))
-        return tuple(torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in found)
+        states = reading.storage.states(self._numbers(reading, first, count, *words))
+        return tuple(torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in states)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, noises, batch, K] for gradient steps from ``first`` on, keyed one by one."""

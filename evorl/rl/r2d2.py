@@ -97,8 +97,8 @@ class Learner(dqn.Learner[R2D2]):
 
     # -------------------------------------------------------------- values
 
-    def output_of(self, found: Any) -> Output:
-        out = super().output_of(found)
+    def output_of(self, outputs: Any) -> Output:
+        out = super().output_of(outputs)
         assert out.carry is not None
         raw, value, features = (x.unflatten(0, (-1, out.carry.shape[1])) for x in (out.raw, out.value, out.features))
         return Output(raw, None, value, out.carry, features)
@@ -146,9 +146,9 @@ class Learner(dqn.Learner[R2D2]):
         gamma = self.gamma.numpy().astype(np.float64)
         sequences = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
         half = (self.hyper.length + 1) // 2
-        self.near = np.where(sequences.there, sequences.numbers, numbers)[:half].T
-        there = sequences.there.reshape(self.hyper.length, count, -1).astype(np.float32)
-        share = (there / there.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
+        self.near = np.where(sequences.exists, sequences.numbers, numbers)[:half].T
+        present = sequences.exists.reshape(self.hyper.length, count, -1).astype(np.float32)
+        share = (present / present.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
         side_by_side: Tree = (tuple(sequences.inputs), sequences.carry, sequences.prefix[None],
                               sequences.action, sequences.reward,
                               sequences.discount, sequences.ahead, share, sequences.legal)  # fmt: skip
@@ -194,10 +194,10 @@ class Learner(dqn.Learner[R2D2]):
         """The states of the prefix, and those from the first decision to learn from on."""
         return slice(0, self.hyper.burn_in), slice(self.hyper.burn_in, None)
 
-    def _mixed(self, error: Tensor, there: Tensor) -> Tensor:
+    def _mixed(self, error: Tensor, present: Tensor) -> Tensor:
         """The priorities [N] of sequences with errors [T, N] (section 2.3)."""
-        eta, error = self.hyper.replay.prioritized.eta, error * there
-        return eta * error.amax(0) + (1 - eta) * error.sum(0) / there.sum(0)
+        eta, error = self.hyper.replay.prioritized.eta, error * present
+        return eta * error.amax(0) + (1 - eta) * error.sum(0) / present.sum(0)
 
     def _learned(self, error: Array) -> None:
         """Sequences that begin in the first half of a learned one overlap it by half or more, and get its priority."""

@@ -34,11 +34,11 @@ def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tu
                 traces[slot].see(player, slot)
                 traces[slot].action.append(action[slot].copy())
         player.send(rows, decision)
-        now, over = player.recv()
-        rows, ended = now.slots, dict(over)
+        states, over = player.recv()
+        rows, ended = states.slots, dict(over)
         for slot in rows.tolist():
             if slot not in episodes:
-                traces[slot].reward.append(now.reward[slot].copy())
+                traces[slot].reward.append(states.reward[slot].copy())
         for slot, decisions in player.broken.items():
             noise.rewind(slot, decisions)
             traces[slot] = traces[slot] if slot in episodes else _Trace()

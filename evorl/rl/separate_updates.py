@@ -26,7 +26,7 @@ from evorl.util.schedule import value as scheduled
 Drawn = tuple[Tensor, Any]  # noise, and a tree of what is read of the replay, of some gradient steps
 Draw = Callable[[int, int], Drawn]  # of a number of gradient steps from a first one on
 Step = Callable[[Tensor, Any], dict[str, Tensor]]
-Found = dict[str, list[Tensor]]  # statistics, one of each gradient step
+Statistics = dict[str, list[Tensor]]  # statistics, one of each gradient step
 Trained = tuple[Tensor, Metrics]  # an actor [D], and the means of its training's statistics
 AnyLearner = OffPolicy[OffPolicyHyper]
 
@@ -88,10 +88,10 @@ def train_actors(
     theta, sums = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
     stacked = {name: torch.stack(x) for name, x in sums.items()}
 
-    def one(k: int) -> Trained:
+    def trained(k: int) -> Trained:
         return theta[k], finite_means({name: [x[:, k]] for name, x in stacked.items()}, steps)
 
-    return [_or_error(partial(one, k)) for k in range(len(theta))]
+    return [_or_error(partial(trained, k)) for k in range(len(theta))]
 
 
 def _or_error(train: Callable[[], Trained]) -> Trained | NotFinite:
@@ -103,7 +103,7 @@ def _or_error(train: Callable[[], Trained]) -> Trained | NotFinite:
 
 def _follow_critic(
     learner: AnyLearner, theta: Tensor, draw: Draw, steps: int, step: int, chunk: int
-) -> tuple[Tensor, Found]:
+) -> tuple[Tensor, Statistics]:
     learner.lr.fill_(scheduled(learner.hyper.lr, step))
     theta = theta.to(learner.device, copy=True)
     actor = Network(theta, Adam.of(theta))
@@ -116,13 +116,13 @@ def _draw_for_actor(learner: AnyLearner, reading: Reading, individual: int, firs
     return noise, learner.states(reading, first, count, *words)
 
 
-def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
+def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Statistics:
     """Take gradient steps, drawn ``chunk`` at a time; return their statistics."""
-    found: Found = {}
+    statistics: Statistics = {}
     for begin in range(first, first + steps, chunk):
         heartbeat()
         count = min(chunk, first + steps - begin)
         for noise, minibatch in unbound(draw(begin, count)):
             for name, x in take(noise, minibatch).items():
-                found.setdefault(name, []).append(x)
-    return found
+                statistics.setdefault(name, []).append(x)
+    return statistics

@@ -198,9 +198,9 @@ class Clock:
 
     def lap(self, name: str) -> None:
         """Count the time since the lap before under this name."""
-        now = time.monotonic()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+        time_s = time.monotonic()
+        self.laps[name] = self.laps.get(name, 0.0) + time_s - self._last
+        self._last = time_s
 
 
 def spec(world: World) -> Spec:

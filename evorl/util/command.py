@@ -1,4 +1,4 @@
-"""The commands that a person is told to type."""
+"""The commands that messages ask a person to type."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def lacking(module: str | None) -> str:
 
 def python() -> str:
     """``python`` where that is this one on PATH; else its path, relative where it lies below the working directory."""
-    found, here = shutil.which("python"), Path(os.path.abspath(sys.executable))
-    if found and Path(os.path.abspath(found)).parent == here.parent and here.samefile(found):
+    program, here = shutil.which("python"), Path(os.path.abspath(sys.executable))
+    if program and Path(os.path.abspath(program)).parent == here.parent and here.samefile(program):
         return "python"
     try:
         return str(here.relative_to(Path.cwd()))

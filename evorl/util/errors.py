@@ -42,16 +42,16 @@ def reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest | Failure) else f"{type(error).__name__}: {error}"
-    _, told, trace = text.rpartition("Traceback (most recent call last):\n")
-    if told:  # an error in another process, of which only the text arrived
+    _, marker, trace = text.rpartition("Traceback (most recent call last):\n")
+    if marker:  # an error in another process, of which only the text arrived
         return printable(by + next((line for line in trace.splitlines() if not line.startswith(" ")), text))
     lines = text.strip().split("\n")
     return printable(by + (lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"))
 
 
 @contextmanager
-def wrong_data(told: Callable[[str], BadRequest]) -> Iterator[None]:
-    """Raise what ``told`` makes of the reason, with the cause, for what data of the wrong kind raises in the body."""
+def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
+    """Raise ``error_of(reason)``, with the cause, for what data of the wrong kind raises in the body."""
     try:
         yield
     except BadRequest:
@@ -60,17 +60,17 @@ def wrong_data(told: Callable[[str], BadRequest]) -> Iterator[None]:
         # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own
         if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError):
             raise
-        raise told(reason(error)) from error
+        raise error_of(reason(error)) from error
 
 
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 
 
-def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:
+def nearest(word: str, choices: Iterable[str], descriptions: Callable[[], Mapping[str, str]] = dict) -> str:
     """``"; did you mean X?"`` for the choice nearest to a wrong word, or an empty string.
 
     In this order: a choice that differs in upper and lower case alone, one a letter away, one that it abbreviates or
-    spells out, one whose description in ``said`` contains it, or the most similar one.
+    spells out, one whose text in ``descriptions`` contains it, or the most similar one.
     """
     choices = list(choices)
     if alike := [choice for choice in choices if choice.casefold() == word.casefold()]:
@@ -78,7 +78,7 @@ def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, s
     close = [choice for choice in choices if one_edit(word, choice)] or [
         choice for choice in choices if abbreviates(choice, word)
     ]
-    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
+    near = difflib.get_close_matches(word, close, 1, 0) or _meant(word, descriptions())
     near = near or difflib.get_close_matches(word, choices, 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -88,10 +88,10 @@ def abbreviates(a: str, b: str) -> bool:
     return a in (b, _initials(b)) or b == _initials(a)
 
 
-def _meant(word: str, said: Mapping[str, str]) -> list[str]:
+def _meant(word: str, descriptions: Mapping[str, str]) -> list[str]:
     """The choice whose description starts most like a name of several words; at least a quarter must agree."""
     parts, shares = set(word.lower().split("_")), {}
-    for choice, text in said.items():
+    for choice, text in descriptions.items():
         clause = re.findall(r"\w+", re.split(r"[;:,(|]", text.lower())[0])
         if parts <= {*clause} and 4 * len(parts) >= len(clause):
             shares[choice] = len(parts) / len(clause)

@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 IDLE_S = 10.0
 """Seconds without a byte after which a connection is closed."""
 MOST = 32
-"""Connections at once. One more closes the oldest, so that idle ones keep nobody away."""
+"""Connections at once. A further connection closes the oldest, so idle connections keep no client away."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -58,7 +58,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @abstractmethod
     def reply(self, name: str, query: Mapping[str, str]) -> Reply | None:
-        """The answer to whoever knows the token and asks for this name; None where there is no such."""
+        """The answer to a request for this name that has the token; None if there is no such name."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -89,7 +89,7 @@ class Answer(BaseHTTPRequestHandler):
         self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}.\n".encode())
 
     def do_GET(self) -> None:
-        path, _, asked = self.path.partition("?")
+        path, _, query = self.path.partition("?")
         token, slash, name = path.removeprefix("/").partition("/")
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
         if not known or self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
@@ -97,7 +97,7 @@ class Answer(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FORBIDDEN, refusal.encode())
         elif not slash:
             self._answer(HTTPStatus.MOVED_PERMANENTLY, b"", {"Location": f"/{token}/"})
-        elif (reply := self.server.reply(name, dict(parse_qsl(asked)))) is not None:
+        elif (reply := self.server.reply(name, dict(parse_qsl(query)))) is not None:
             self._answer(HTTPStatus.OK, reply.body, {"Content-Type": reply.kind, **reply.headers})
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")

@@ -26,7 +26,7 @@ def short_texts(texts: Sequence[str]) -> list[str]:
     """
     long = [_LONG.fullmatch(text) is not None for text in texts]
     for digits in range(4, 17):
-        written = [f"{float(text):.{digits}g}" if one else text for text, one in zip(texts, long, strict=True)]
+        written = [f"{float(text):.{digits}g}" if number else text for text, number in zip(texts, long, strict=True)]
         if len({*written}) == len({*texts}):
             return written
     return list(texts)

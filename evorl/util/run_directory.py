@@ -169,8 +169,8 @@ def is_link(root: Path, name: str) -> bool:
 
 def entries(root: Path, name: str = "") -> list[Entry]:
     """Return what stands in the directory, or in a folder of it, by name. Raises OSError."""
-    with _folder(root, name) as folder, os.scandir(folder) as found:
-        return sorted(Entry(entry.name, _kind(entry)) for entry in found)
+    with _folder(root, name) as folder, os.scandir(folder) as scan:
+        return sorted(Entry(entry.name, _kind(entry)) for entry in scan)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -52,9 +52,8 @@ def _shown(error: UnicodeError) -> tuple[bytes, int]:
     """What is written for characters that an encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
-    escaped = (
-        ord(character) - 0xDC00 if "\udc80" <= character <= "\udcff" else ord("?") for character in missing
-    )  # PEP 383
+    # PEP 383: a lone surrogate stands for a byte
+    escaped = (ord(character) - 0xDC00 if "\udc80" <= character <= "\udcff" else ord("?") for character in missing)
     return bytes(escaped), error.end
 
 

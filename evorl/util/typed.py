@@ -38,12 +38,15 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
 
 
 def unknown(
-    name: str, choices: Iterable[str], key: str = "", said: Callable[[], Mapping[str, str]] = dict
+    name: str, choices: Iterable[str], key: str = "", descriptions: Callable[[], Mapping[str, str]] = dict
 ) -> BadRequest:
-    """The error for an unknown name within ``key``, with the nearest valid one; ``said`` holds their descriptions."""
+    """The error for an unknown name within ``key``, with the nearest valid one.
+
+    ``descriptions`` returns what the choices mean, by name.
+    """
     prefix = f"{key}." if key else ""
     listed = ", ".join(choice for choice in choices if not choice.startswith("_"))
-    close = nearest(name, choices, said) or f"; there are: {listed or 'none'}"
+    close = nearest(name, choices, descriptions) or f"; there are: {listed or 'none'}"
     return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
 
 

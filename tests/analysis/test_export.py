@@ -16,11 +16,11 @@ from test_report import write_run
 
 from evorl.analysis.comparison import comparisons
 from evorl.analysis.export import by_column, long_tables, to_csv, to_parquet
-from evorl.analysis.found import Choices, check_choices
 from evorl.analysis.groups import group_runs
 from evorl.analysis.latex import to_latex
 from evorl.analysis.runs import RunRecord, Series, read_run
 from evorl.analysis.scores import world_scores
+from evorl.analysis.sources import Choices, check_choices
 from evorl.report import main
 from evorl.util.errors import BadRequest
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from evorl.analysis.found import Choices, Found
 from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.report import compose
 from evorl.analysis.runs import read_run
+from evorl.analysis.sources import Choices, Sources
 from tests.analysis.test_runs import line, make_run
 
 
@@ -39,6 +39,6 @@ def test_no_energy_where_it_could_not_be_read(tmp_path: Path) -> None:
 def test_in_the_report(tmp_path: Path, readings: bool) -> None:
     numbers = {"cpu": 3.0, "memory": 70.0, "cpu_driver": 3.0, "memory_driver": 70.0} if readings else {}
     lines = [line(k, k / 10, train__return=1.0) for k in range(5)] + [reading(10 + k, **numbers) for k in range(5)]
-    content = compose(Found(runs=[read_run(make_run(tmp_path / "a", lines))]), Choices())
+    content = compose(Sources(runs=[read_run(make_run(tmp_path / "a", lines))]), Choices())
     assert ("hardware.csv" in content) == readings == (b">Hardware<" in content["index.html"])
     assert (b"driver" in content["index.html"]) == readings

@@ -47,10 +47,10 @@ def test_sets_that_are_apart_in_one_score_differ() -> None:
     first, second = rng.normal(size=(5, 2)), rng.normal(size=(5, 2))
     second[:, 1] += 20
     found = difference(first, second)
-    assert found.found and found.p == pytest.approx(2 / 252)
+    assert found.significant and found.p == pytest.approx(2 / 252)
     _, mean = found.by_score
     assert mean.value == pytest.approx(second[:, 1].mean() - first[:, 1].mean()) and mean.low > 15
-    assert not difference(first[:4], second[:4]).found  # 2 of 70 divisions: too few runs to say so
+    assert not difference(first[:4], second[:4]).significant  # 2 of 70 divisions: too few runs to say so
 
 
 def test_equal_runs_do_not_differ() -> None:
@@ -63,7 +63,7 @@ def test_equal_runs_do_not_differ() -> None:
 def test_one_in_a_hundred_sets_without_a_difference_differs() -> None:
     rng = np.random.default_rng(1)
     tries = 600
-    found = sum(difference(*rng.normal(size=(2, 5, 2))).found for _ in range(tries))
+    found = sum(difference(*rng.normal(size=(2, 5, 2))).significant for _ in range(tries))
     assert 1 <= found <= tries * (LEVEL + 3 * np.sqrt(LEVEL / tries))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evorl.ec.coevolution import Coevolution, Populations
+from evorl.ec.coevolution import Coevolution, Strategy
 from evorl.ec.core import Evaluation
 from evorl.ec.space import Gene, Space
 from evorl.util.errors import BadRequest
@@ -13,7 +13,7 @@ from evorl.util.errors import BadRequest
 SPACE = Space((Gene("rl.lr", 1e-5, 1e-1, log=True),), 1, lambda number: np.array([number], np.float32))
 
 
-def told(evolver: Populations, scores: list[float]) -> list[tuple[str, int]]:
+def told(evolver: Strategy, scores: list[float]) -> list[tuple[str, int]]:
     """A round with these scores; return the role of each member after it, and whose weights it has."""
     asked = evolver.ask()
     evolver.tell([Evaluation(one, (score,)) for one, score in zip(asked, scores, strict=True)])
@@ -21,7 +21,7 @@ def told(evolver: Populations, scores: list[float]) -> list[tuple[str, int]]:
     return [(one.role, int(one.weights[0])) for one in evolver._queue]
 
 
-def made(**changes: object) -> Populations:
+def made(**changes: object) -> Strategy:
     return Coevolution(population=10, asynchronous=False, exploit="truncation", **changes).evolver(SPACE, 0)
 
 

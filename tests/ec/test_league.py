@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.ec.core import Evaluation, Individual
-from evorl.ec.league import Agents, League
+from evorl.ec.league import League, Strategy
 from evorl.ec.matchmaking import Payoffs, Player, Shares, bounded, matches
 from evorl.ec.space import Space
 
@@ -137,12 +137,12 @@ def test_payoffs_fade() -> None:
 # ------------------------------------------------------------------ snapshots and resets
 
 
-def agents(**changes: Any) -> Agents:
+def agents(**changes: Any) -> Strategy:
     hyper = {"population": 3, "league_exploiters": 1, "train_steps": 10, "snapshot": 20, "longest": 40, **changes}
     return League(**hyper).evolver(SPACE, 7)
 
 
-def slices(evolver: Agents, points: Callable[[int, int], float], number: int = 1, failed: int | None = None) -> None:
+def slices(evolver: Strategy, points: Callable[[int, int], float], number: int = 1, failed: int | None = None) -> None:
     """Let every agent learn and play each of its opponents three times; ``points`` of an agent against a player."""
 
     def told(agent: int, one: Individual) -> Evaluation:
@@ -156,7 +156,7 @@ def slices(evolver: Agents, points: Callable[[int, int], float], number: int = 1
         evolver.tell([told(agent, one) for agent, one in enumerate(evolver.ask())])
 
 
-def taken(evolver: Agents) -> list[tuple[int, str, float]]:
+def taken(evolver: Strategy) -> list[tuple[int, str, float]]:
     """Each snapshot's agent and role, and its distance from the start of that agent in slices."""
     found = [(one.agent, one.role, evolver.policies.by_number[one.policy]) for one in evolver.snapshots]
     return [(agent, role, float((policy.weights[1]) / 0.125)) for agent, role, policy in found if agent is not None]

@@ -88,7 +88,7 @@ def test_parameters_and_coordinates_are_each_others_inverse() -> None:
 
 
 def test_an_initial_population_has_its_genes() -> None:
-    space = Space(GENES, given=lambda number: {"lr": 1e-3, "kind": "c"} if number < 3 else {})
+    space = Space(GENES, initial_values=lambda number: {"lr": 1e-3, "kind": "c"} if number < 3 else {})
     asked, _ = searched("tpe", 2, space=space)
     values = [space.values(one.genes) for one in asked]
     assert all((one["lr"], one["kind"]) == (pytest.approx(1e-3), "c") for one in values[:3])

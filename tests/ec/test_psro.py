@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from evorl.ec.core import Evaluation, Individual
-from evorl.ec.psro import PSRO, EmpiricalGame
+from evorl.ec.psro import PSRO, Strategy
 from evorl.ec.space import Space
 from evorl.ops.payoffs import nash, nash_conv, two_sided
 
 SPACE = Space(weights=2, fresh=lambda number: np.array([number, 0], np.float32))
 
 
-def earned(rng: np.random.Generator, evolver: EmpiricalGame, one: Individual) -> np.ndarray:
+def earned(rng: np.random.Generator, evolver: Strategy, one: Individual) -> np.ndarray:
     return rng.normal(size=(len(evolver._matches[one.id]) - 1, 2))
 
 
-def told(evolver: EmpiricalGame, rng: np.random.Generator, failed: set[int] = frozenset()) -> list[Individual]:
+def told(evolver: Strategy, rng: np.random.Generator, failed: set[int] = frozenset()) -> list[Individual]:
     """Let everybody who is asked for learn or play; return them."""
     asked = evolver.ask()
     evaluations = []

@@ -19,7 +19,7 @@ from evorl.analysis.payoffs import read_payoffs
 from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.ec.core import pack, unpack
-from evorl.ec.league import Agents
+from evorl.ec.league import Strategy
 from evorl.jobs.saved_policies import checkpoint_of, saved_policy
 from evorl.matches import players as listed
 from evorl.population.loop import Population
@@ -39,7 +39,7 @@ def test_a_slice_is_played_against_the_opponents_that_were_sent(monkeypatch: pyt
     experiment = experiment_of(*QUICK, *CASES["league"], "ec.train_steps=1500")
     population = Population(experiment, experiment.ec)
     evolver = population.evolver
-    assert isinstance(evolver, Agents)
+    assert isinstance(evolver, Strategy)
     seen: list[Any] = []
     trained = TrainEvaluator._trained
 
@@ -118,7 +118,7 @@ def test_snapshots_change_nothing_any_more(league: Path) -> None:
     population = Population(experiment, experiment.ec)
     try:
         population.load_state_dict(checkpoint.run_state(league)[1])
-        assert isinstance(population.evolver, Agents)
+        assert isinstance(population.evolver, Strategy)
         for one, snapshot in zip(population.evolver.kept[:3], population.evolver.snapshots[:3], strict=True):
             start = population.space.weights_of(one.id)
             assert snapshot.agent == one.id and start is not None

@@ -18,7 +18,7 @@ from harness import experiment_of, go
 from torch import Tensor
 
 from evorl.ec.core import Evaluation, Individual, pack, unpack_evaluations
-from evorl.ec.psro import EmpiricalGame
+from evorl.ec.psro import Strategy
 from evorl.opponents.play import Matches, Pair
 from evorl.ops.payoffs import nash_conv, two_sided
 from evorl.population.loop import Population
@@ -49,7 +49,7 @@ def test_a_match_is_the_games_of_its_policies() -> None:
     experiment = experiment_of(*QUICK, *CASES["psro"], "rl.normalize_inputs=false")
     population = Population(experiment, experiment.ec)
     evolver, draw = population.evolver, np.random.default_rng(0)
-    assert isinstance(evolver, EmpiricalGame) and population.plan.learner is not None
+    assert isinstance(evolver, Strategy) and population.plan.learner is not None
 
     def learned(one: Individual) -> Evaluation:
         weights = draw.normal(size=one.weights.shape).astype(np.float32)

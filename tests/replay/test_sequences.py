@@ -84,7 +84,7 @@ def compare(
     for back, one in enumerate(reversed(before)):
         same_state(found, extent.prefix - back, i, twin.all[one]["state"])
     for t in range(extent.decisions):
-        assert found.there[t, i] == (t < len(path))
+        assert found.exists[t, i] == (t < len(path))
         if t >= len(path):
             continue
         steps = [twin.all[one] for one in path[t : t + extent.steps]]

@@ -81,13 +81,13 @@ class ProcessLauncher:
         """Fork a new supervisor from the present one, or from this process if there is none or it does not reply."""
         place = 1 - self._supervisors[0].place if self._supervisors else 0
         for forker in [*self._supervisors, *[None] * TRIES]:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            supervisor = _SupervisorContact(ours, place)
-            with theirs:
+            own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            supervisor = _SupervisorContact(own_end, place)
+            with other_end:
                 if forker is not None:
-                    forker.say(HIRE, place, hand=(theirs.fileno(),))
+                    forker.say(HIRE, place, hand=(other_end.fileno(),))
                 else:
-                    supervisor.is_process(self._fork(theirs, place))
+                    supervisor.is_process(self._fork(other_end, place))
             if supervisor.begins():
                 return supervisor
             if forker is not None and supervisor.pid is None:
@@ -96,11 +96,11 @@ class ProcessLauncher:
             self._plan.roll.set_supervisor(place, None)
         raise OSError("a process that was forked to start the workers does not answer")
 
-    def _fork(self, theirs: socket.socket, place: int) -> Pid:
+    def _fork(self, contact: socket.socket, place: int) -> Pid:
         # in a new thread: an OpenMP pool belongs to the thread that made it, and a child would lack the pool's threads
         # and wait for them for ever in its first parallel sum
         with ThreadPoolExecutor(1) as aside:
-            return aside.submit(Supervisor(self._plan, place, theirs).begin).result()
+            return aside.submit(Supervisor(self._plan, place, contact).begin).result()
 
     @property
     def watch(self) -> int:
@@ -124,8 +124,8 @@ class ProcessLauncher:
 
     def exits(self) -> list[Exit]:
         self._listen()
-        gone, self._gone = self._gone, []
-        return gone
+        exits, self._gone = self._gone, []
+        return exits
 
     def _listen(self) -> None:
         """Read messages, note workers that ended, and replace supervisors that ended."""
@@ -186,8 +186,8 @@ def _unused_name() -> str:
 class _SupervisorContact:
     """The driver's connection to a supervisor. Messages to a dead one are lost; `hear` detects that."""
 
-    def __init__(self, ours: socket.socket, place: int) -> None:
-        self.socket, self.place = ours, place
+    def __init__(self, own_end: socket.socket, place: int) -> None:
+        self.socket, self.place = own_end, place
         self.pid: Pid | None = None
         self.end = -1  # a pidfd, readable when the process has ended
 

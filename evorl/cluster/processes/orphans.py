@@ -37,7 +37,7 @@ class ProcessTable:
 
     def remove(self, place: int, pid: Pid) -> None:
         """Remove a worker that ended; its slot may already belong to its successor."""
-        if pid in self._found(range(SUPERVISORS + place, SUPERVISORS + place + 1)).values():
+        if pid in self._pids(range(SUPERVISORS + place, SUPERVISORS + place + 1)).values():
             self._enter(SUPERVISORS + place, None)
 
     def _enter(self, place: int, pid: Pid | None) -> None:
@@ -46,16 +46,16 @@ class ProcessTable:
             self._words[2 * place + 1] = pid.began
             self._words[2 * place] = pid.number
 
-    def _found(self, places: range) -> dict[int, Pid]:
+    def _pids(self, places: range) -> dict[int, Pid]:
         pids = {place: Pid(*self._words[2 * place : 2 * place + 2]) for place in places}
         return {place: pid for place, pid in pids.items() if pid.number}
 
     def supervisors(self) -> list[Pid]:
-        return [*self._found(range(SUPERVISORS)).values()]
+        return [*self._pids(range(SUPERVISORS)).values()]
 
     def end_workers(self) -> None:
         """Kill all workers and remove them from the table."""
-        for place, pid in self._found(range(SUPERVISORS, len(self._words) // 2)).items():
+        for place, pid in self._pids(range(SUPERVISORS, len(self._words) // 2)).items():
             kill_group(pid)
             self._enter(place, None)
 
@@ -98,9 +98,8 @@ def _kill_if_tagged(pid: int, words: tuple[bytes, ...]) -> bool | None:
         if carries:
             handle = os.pidfd_open(pid)
             try:
-                if known := _has_tag(
-                    pid, words
-                ):  # again, since the pid may have been reused before the pidfd was opened
+                # again, since the pid may have been reused before the pidfd was opened
+                if known := _has_tag(pid, words):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 return known
             finally:

@@ -125,10 +125,10 @@ class Supervisor:
 
     def _fork_supervisor(self, place: int, hand: int) -> None:
         """Fork another supervisor, and send its pid in case it never sends anything itself."""
-        with socket.socket(fileno=hand) as theirs:
-            pid = Supervisor(self.plan, place, theirs).begin()
+        with socket.socket(fileno=hand) as contact:
+            pid = Supervisor(self.plan, place, contact).begin()
             with suppress(OSError):
-                theirs.send(NOTE.pack(BORN, SUPERVISOR, 0, 0, -1, ITSELF) + pid.pack())
+                contact.send(NOTE.pack(BORN, SUPERVISOR, 0, 0, -1, ITSELF) + pid.pack())
         self._watch(Child(pid, SUPERVISOR, 0, None))
 
     def _fork(self, worker: int, life: int, token: bytes) -> None:

@@ -37,13 +37,13 @@ def resolved_address(address: str) -> str:
     """
     close_token()
     host, port = host_port(_local_address() if address == "auto" else address)
-    found = one_word(host, port)
+    resolved = one_word(host, port)
     try:
         socket.create_connection((host, port), REACH_S).close()
     except OSError as error:
-        raise error if address != "auto" else ConnectionError(f"that is {found}: {error}") from None
-    _check_reachable(found)
-    return found
+        raise error if address != "auto" else ConnectionError(f"that is {resolved}: {error}") from None
+    _check_reachable(resolved)
+    return resolved
 
 
 def _local_address() -> str:

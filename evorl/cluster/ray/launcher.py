@@ -143,9 +143,8 @@ class ActorLauncher:
 
     def _settle(self) -> None:
         self._made = ray.put(self.make)
-        self._kind: Any = ray.remote(
-            WorkerActor
-        )  # once: Ray stores it at the head, and would wait for a head that is gone
+        # once: Ray stores it at the head, and would wait for a head that is gone
+        self._kind: Any = ray.remote(WorkerActor)
         if self._session.owner is not None:
             self._epoll.register(self._session.owner, select.EPOLLIN)
 
@@ -212,24 +211,23 @@ class ActorLauncher:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
         if self._ray_is_gone():
             return self._renew()
-        gone = []
+        exits = []
         while self._ended:
             worker, life, end = self._ended.popleft()
             if life == self._lives[worker].number:
-                gone.append(self._exit(worker, life, end))
-        return gone
+                exits.append(self._exit(worker, life, end))
+        return exits
 
     def _ray_is_gone(self) -> bool:
         """Whether the run's own Ray is gone; then an actor's end has this cause, and no call may go to Ray."""
         owner = self._session.owner
-        suspect = any(
-            isinstance(end, Exception) for _, _, end in self._ended.copy()
-        )  # in one expression: Ray's threads add to it
+        # a copy, since Ray's threads add to it
+        suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())
         return owner is not None and owner.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:
         """The run's own Ray is gone with all workers: start another."""
-        gone = [
+        exits = [
             Exit(worker, life.number, "lost the Ray that carried it", external=True)
             for worker, life in self._lives.items()
         ]
@@ -238,7 +236,7 @@ class ActorLauncher:
         self._session.renew()
         self._ended.clear()
         self._settle()
-        return gone
+        return exits
 
     def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
         self._stop_actor(worker)

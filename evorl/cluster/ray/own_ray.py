@@ -41,23 +41,23 @@ class RayOwner:
     def __init__(self, options: Mapping[str, Any], directory: str = "") -> None:
         """``options`` are passed to ``ray.init``. Raises RuntimeError if Ray does not start."""
         require_token()
-        self._socket, theirs = socket.socketpair()
+        self._socket, other_end = socket.socketpair()
         # not a fork: Ray does not work in a forked child of a process that used it
-        words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
+        words = [sys.executable, "-m", __name__, str(other_end.fileno()), json.dumps(options), directory]
         paths = os.pathsep.join(os.path.abspath(place) for place in sys.path)  # workers can import what the driver can
         self._process = subprocess.Popen(
-            words, pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
+            words, pass_fds=[other_end.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        theirs.close()
+        other_end.close()
         try:
-            fine, _, said = self._socket.recv(MOST).decode(errors="replace").partition(" ")
+            fine, _, answer = self._socket.recv(MOST).decode(errors="replace").partition(" ")
             if fine != "at":
-                raise RuntimeError(said or "its owner was killed")
+                raise RuntimeError(answer or "its owner was killed")
         except BaseException:
             self.close()
             raise
-        self.address = said
+        self.address = answer
 
     def fileno(self) -> int:
         """Becomes readable when Ray is gone."""
@@ -130,9 +130,8 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     die_with_parent(owner)
     import ray  # here: the owner watches the driver from the start
 
-    calm = {
-        "worker_niceness": 0
-    }  # Ray's default is nearly the lowest priority: any other program would starve the workers
+    # Ray's default is nearly the lowest priority: any other program would starve the workers
+    calm = {"worker_niceness": 0}
     own = {
         "_system_config": {**calm, **(options.get("_system_config") or {})},
         "_temp_dir": options.get("_temp_dir") or session_directory(),
@@ -140,10 +139,10 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     try:
         with on_loopback():
             ray.init("local", **{**QUIET, **options, **own})
-        said = f"at {ray.get_runtime_context().gcs_address}"
+        answer = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-        said = f"not {main_line(error)}"
-    driver.send(said.encode()[:MOST])
+        answer = f"not {main_line(error)}"
+    driver.send(answer.encode()[:MOST])
     vital = []
     for child in _children():
         words = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace")

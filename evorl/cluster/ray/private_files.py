@@ -24,7 +24,7 @@ NAMED = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # where users keep a token of
 
 
 def ensure_token() -> bool:
-    """Make the token that Ray reads private, and draw one if there is none; return whether one was drawn.
+    """Make the token that Ray reads private, and draw a token if there is none; return whether it was drawn.
 
     A token that the user names is left alone. Raises OSError if none can be written.
     """

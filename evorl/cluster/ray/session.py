@@ -38,7 +38,7 @@ class Session:
     def __init__(self, config: RayOptions, workers: int) -> None:
         """Raises `BadRequest` if it does not start, is not reachable or lacks resources."""
         self.config = config
-        self.found, self._workers = ray.is_initialized(), workers
+        self.initialized, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
         self.directory = _private_directory() if self.alone else ""
         self.owner: RayOwner | None = None
@@ -59,8 +59,8 @@ class Session:
 
     def _open(self, workers: int) -> None:
         c = self.config
-        if self.found:
-            return self._check_found()
+        if self.initialized:
+            return self._check_initialized()
         with _errors_as_bad_request(c.address, "cluster.address"):
             if c.address is None:
                 cores = math.ceil(workers * c.cpus)
@@ -70,19 +70,19 @@ class Session:
             else:
                 ray.init(resolved_address(c.address), log_to_driver=False, logging_level=logging.ERROR)
 
-    def _check_found(self) -> None:
-        joined, asked = ray.get_runtime_context().gcs_address, self.config.address
-        if asked not in (None, "auto") and host_port(asked) != host_port(joined):
-            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
+    def _check_initialized(self) -> None:
+        joined, wanted = ray.get_runtime_context().gcs_address, self.config.address
+        if wanted not in (None, "auto") and host_port(wanted) != host_port(joined):
+            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {wanted}", "cluster.address")
 
     def _check_gpus(self, workers: int) -> None:
         """Raise `BadRequest` if the run's own Ray lacks GPUs; it always declares enough CPUs."""
-        each, here = self.config.gpus, _total_resources()["GPU"]
+        each, gpus = self.config.gpus, _total_resources()["GPU"]
         if not each:
             return
-        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # a worker cannot use parts of two GPUs
+        room = gpus * int(1 / each + 1e-9) if each < 1 else gpus // each  # a worker cannot use parts of two GPUs
         if workers > room:
-            raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
+            raise BadRequest(f"this machine has {gpus:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:
         """Reserve resources for all workers at once, so that two runs cannot each hold half and wait for the other."""
@@ -110,9 +110,9 @@ class Session:
         options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
         if self._group is not None and not again:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
-        elif self.alone and self.found:
-            here = ray.get_runtime_context().get_node_id()
-            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+        elif self.alone and self.initialized:
+            node = ray.get_runtime_context().get_node_id()
+            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
         elif again:
             options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD" if c.placement == "spread" else "DEFAULT"}
         return options
@@ -131,7 +131,7 @@ class Session:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _leave(self, replaced: bool = False) -> None:
-        if not (self.found or self.lost):
+        if not (self.initialized or self.lost):
             ray.shutdown()
         if self.owner is not None:
             self.owner.close(replaced)

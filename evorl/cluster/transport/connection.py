@@ -117,10 +117,10 @@ def _joined(payloads: list[Payload]) -> Payload:
 
 def digest(pieces: Iterable[Any]) -> bytes:
     """Return a digest of the pieces of a bulk."""
-    found = hashlib.blake2b(digest_size=32)
+    hasher = hashlib.blake2b(digest_size=32)
     for piece in pieces:
-        found.update(piece)
-    return found.digest()
+        hasher.update(piece)
+    return hasher.digest()
 
 
 def receiver_name(worker: int, life: int) -> bytes:

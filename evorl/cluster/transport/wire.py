@@ -258,8 +258,8 @@ class _Decoder:
             finally:
                 self._bulk, self._end = _EMPTY, 0
         # a value has one form, so what another form was decoded to becomes other bytes
-        again = self._encoder.encode(value)
-        if again != body or (self._any and _may_have_time(again) and _has_time(value)):
+        encoded = self._encoder.encode(value)
+        if encoded != body or (self._any and _may_have_time(encoded) and _has_time(value)):
             raise ProtocolError("not the form in which this value is sent")
         return value
 

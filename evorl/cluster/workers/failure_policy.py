@@ -35,19 +35,19 @@ class FailureHistory:
         self.call, self.deaths, self.own_deaths = call, 0, 0
 
 
-def record_death(gone: Exit, activity: str, call: int, history: FailureHistory) -> str:
+def record_death(death: Exit, activity: str, call: int, history: FailureHistory) -> str:
     """Count a death and return a message about it. Raises `MemberLost` if the worker must not be replaced again."""
     if call != history.call:
         history.begin(call)
     history.deaths += 1
-    if not gone.external:
+    if not death.external:
         history.own_deaths += 1
         history.answered_at_death.append(history.answered)
-    worker = f"worker {gone.worker}" + ("" if gone.member is None else f", busy with member {gone.member},")
-    what, where = f"{worker} {gone.why} as {activity}", f"\n{gone.trace}".rstrip()
+    worker = f"worker {death.worker}" + ("" if death.member is None else f", busy with member {death.member},")
+    what, where = f"{worker} {death.why} as {activity}", f"\n{death.trace}".rstrip()
     if history.own_deaths >= MAX_OWN_DEATHS or history.deaths >= MAX_DEATHS:
         raise MemberLost(f"{what}, {history.deaths} times over the same work{where}")
     recent = history.answered_at_death
-    if not gone.external and len(recent) == RECENT_DEATHS and (calls := history.answered - recent[0]) < MIN_CALLS:
+    if not death.external and len(recent) == RECENT_DEATHS and (calls := history.answered - recent[0]) < MIN_CALLS:
         raise MemberLost(f"{what}, the last of {RECENT_DEATHS} such ends within {calls} calls{where}")
     return f"{what}: replaced{where}"

@@ -25,9 +25,9 @@ class HeartbeatMonitor:
 
     def exits(self) -> Iterator[Exit]:
         """Yield the processes that have ended since the last call, with the reason."""
-        for gone in self._launcher.exits():
-            if gone.life == self._handles[gone.worker].process.life:
-                yield self._with_reason(gone)
+        for death in self._launcher.exits():
+            if death.life == self._handles[death.worker].process.life:
+                yield self._with_reason(death)
 
     def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
         """Kill workers that are past their deadline; yield those that have ended, or do not even end when killed.
@@ -57,10 +57,10 @@ class HeartbeatMonitor:
         """Return the seconds since a worker's deadline; 0 or less if it is not past it."""
         return handle.process.signs.silence(working=bool(handle.calls.in_flight) or not handle.ready) - self.deadline_s
 
-    def _with_reason(self, gone: Exit) -> Exit:
-        if not self._handles[gone.worker].process.signs.overdue:
-            return gone
-        return gone._replace(why=f"gave no sign for {self.deadline_s:g} s", external=gone.stopped)
+    def _with_reason(self, death: Exit) -> Exit:
+        if not self._handles[death.worker].process.signs.overdue:
+            return death
+        return death._replace(why=f"gave no sign for {self.deadline_s:g} s", external=death.stopped)
 
 
 class DriverPauses:

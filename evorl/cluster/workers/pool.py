@@ -108,7 +108,7 @@ class WorkerPool:
         running, ends = {(handle.number, handle.process.life) for handle in ready}, time.monotonic() + SHUTDOWN_S
         while running and time.monotonic() < ends:
             zmq.select([] if self.launcher.watch is None else [self.launcher.watch], [], [], TICK_S)
-            running -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
+            running -= {(death.worker, death.life) for death in self.launcher.exits()}
 
     # -------------------------------------------------------------- messages, deadlines and deaths
 
@@ -116,8 +116,8 @@ class WorkerPool:
         """Handle received messages, and replace workers that have ended. Raises `MemberLost`."""
         self._receive_pending(timeout_s)
         if self.heartbeats.is_due():
-            for gone in self.heartbeats.kill_overdue(self._receive_pending):
-                self._replace(gone)
+            for death in self.heartbeats.kill_overdue(self._receive_pending):
+                self._replace(death)
             self.sender.check_deadlines()
 
     def _receive_pending(self, timeout_s: float) -> None:
@@ -125,15 +125,15 @@ class WorkerPool:
         if received:
             self.inbox.drain()
         if ended:
-            for gone in self.heartbeats.exits():
-                self._replace(gone)
+            for death in self.heartbeats.exits():
+                self._replace(death)
 
-    def _replace(self, gone: Exit) -> None:
+    def _replace(self, death: Exit) -> None:
         """Start a new process for a worker. Raises `MemberLost`."""
-        handle = self.handles[gone.worker]
+        handle = self.handles[death.worker]
         self.inbox.drain()  # messages that it sent before it died
         call = NO_CALL if handle.calls.first is None else handle.calls.first.number
-        log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
+        log.warning("%s", record_death(death, handle.activity, call, handle.failures))
         self.replaced += 1
         self.sender.remove_worker(handle)
         self.inbox.remove(handle)

@@ -37,7 +37,7 @@ def observe(fight: Fight, side: int) -> Array:
     and the cast's direction; whether the line of sight is clear; the nearest arrow; remaining time. Positions and
     vectors are rotated by the inverse of `heading`.
     """
-    me, foe = fight.fighters[side], fight.fighters[1 - side]
+    fighter, foe = fight.fighters[side], fight.fighters[1 - side]
     size, (ux, uy) = fight.ground.size, fight.toward(side)
 
     def turned(x: float, y: float) -> Vector:
@@ -49,10 +49,10 @@ def observe(fight: Fight, side: int) -> Array:
     return np.array(
         [
             float(side == KNIGHT), float(side != KNIGHT),
-            *turned(2 * me.x / size - 1, 2 * me.y / size - 1), ux, uy, *_body(fight, me),
+            *turned(2 * fighter.x / size - 1, 2 * fighter.y / size - 1), ux, uy, *_body(fight, fighter),
             fight.distance() / size, *_body(fight, foe),
             *casting, float(foe.left == 0), foe.left * fight.ground.dt / LONGEST_S, *turned(*foe.heading),
-            float(fight.line_is_clear()), *_arrow(fight, me, turned),
+            float(fight.line_is_clear()), *_arrow(fight, fighter, turned),
             1 - fight.tick / fight.limit,
         ],
         np.float32,
@@ -68,10 +68,14 @@ def _body(fight: Fight, it: Fighter) -> list[float]:
     return [it.health / it.character.health, it.energy / it.character.energy, *waits]
 
 
-def _arrow(fight: Fight, me: Fighter, turned: Callable[[float, float], Vector]) -> tuple[float, ...]:
+def _arrow(fight: Fight, fighter: Fighter, turned: Callable[[float, float], Vector]) -> tuple[float, ...]:
     """Return the nearest flying arrow: whether there is one, its relative position, its direction."""
     if not fight.arrows:
         return NO_ARROW
-    it = min(fight.arrows, key=lambda arrow: math.hypot(arrow.x - me.x, arrow.y - me.y))
-    pace, size = math.hypot(it.vx, it.vy), fight.ground.size
-    return (1.0, *turned((it.x - me.x) / size, (it.y - me.y) / size), *turned(it.vx / pace, it.vy / pace))
+    nearest = min(fight.arrows, key=lambda arrow: math.hypot(arrow.x - fighter.x, arrow.y - fighter.y))
+    pace, size = math.hypot(nearest.vx, nearest.vy), fight.ground.size
+    return (
+        1.0,
+        *turned((nearest.x - fighter.x) / size, (nearest.y - fighter.y) / size),
+        *turned(nearest.vx / pace, nearest.vy / pace),
+    )

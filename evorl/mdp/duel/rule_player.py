@@ -77,10 +77,10 @@ RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, 
 
 def direction_toward_foe(fight: Fight, side: int) -> Vector:
     """Return the direction whose step ends nearest to the opponent; steps slide around the pillar."""
-    me, foe = fight.fighters[side], fight.fighters[1 - side]
+    fighter, foe = fight.fighters[side], fight.fighters[1 - side]
 
     def gap(direction: Vector) -> float:
-        x, y = _after(fight, me, direction)
+        x, y = _after(fight, fighter, direction)
         return math.hypot(x - foe.x, y - foe.y)
 
     return min(DIRECTIONS, key=gap)
@@ -88,19 +88,19 @@ def direction_toward_foe(fight: Fight, side: int) -> Vector:
 
 def direction_away_from_foe(fight: Fight, side: int) -> Vector:
     """Return the direction whose dash ends far from the opponent, but not in a corner."""
-    me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
+    fighter, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
 
     def worth(direction: Vector) -> float:
-        x, y = _after(fight, me, direction)
+        x, y = _after(fight, fighter, direction)
         return math.hypot(x - foe.x, y - foe.y) - 0.3 * math.hypot(x - middle, y - middle)
 
     return max(DIRECTIONS, key=worth)
 
 
-def _after(fight: Fight, me: Fighter, direction: Vector) -> Vector:
-    return fight.slide(me.x + 2 * direction[0], me.y + 2 * direction[1])
+def _after(fight: Fight, fighter: Fighter, direction: Vector) -> Vector:
+    return fight.slide(fighter.x + 2 * direction[0], fighter.y + 2 * direction[1])
 
 
 def _arrow_near(fight: Fight) -> bool:
-    me = fight.fighters[KNIGHT]
-    return any(math.hypot(arrow.x - me.x, arrow.y - me.y) < ARRIVING for arrow in fight.arrows)
+    fighter = fight.fighters[KNIGHT]
+    return any(math.hypot(arrow.x - fighter.x, arrow.y - fighter.y) < ARRIVING for arrow in fight.arrows)

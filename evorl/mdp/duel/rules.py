@@ -89,8 +89,10 @@ class Fight:
 
     def legal(self, side: int) -> list[bool]:
         """Return which skills the side can use now; waiting and stepping are always legal."""
-        me = self.fighters[side]
-        return [r <= self.tick and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
+        fighter = self.fighters[side]
+        return [
+            r <= self.tick and fighter.energy >= s.energy for r, s in zip(fighter.ready, fighter.skills, strict=True)
+        ]
 
     def line_is_clear(self) -> bool:
         """Return whether the pillar does not block the line between the fighters."""
@@ -104,31 +106,31 @@ class Fight:
 
     def toward(self, side: int) -> Vector:
         """Return the unit vector from a side to its opponent."""
-        me, foe, gap = self.fighters[side], self.fighters[1 - side], self.distance()
-        return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else DIRECTIONS[0]
+        fighter, foe, gap = self.fighters[side], self.fighters[1 - side], self.distance()
+        return ((foe.x - fighter.x) / gap, (foe.y - fighter.y) / gap) if gap else DIRECTIONS[0]
 
     def command(self, side: int, skill: int, heading: Vector) -> None:
         """Start a skill with a unit vector as heading. Raises ValueError if it is not legal or the side is busy."""
-        me = self.fighters[side]
-        if me.left or me.ready[skill] > self.tick or me.energy < me.skills[skill].energy:
+        fighter = self.fighters[side]
+        if fighter.left or fighter.ready[skill] > self.tick or fighter.energy < fighter.skills[skill].energy:
             raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
-        chosen = me.skills[skill]
-        me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], heading, False
-        me.energy -= chosen.energy
+        chosen = fighter.skills[skill]
+        fighter.skill, fighter.left, fighter.heading, fighter.spent = skill, fighter.casts[skill], heading, False
+        fighter.energy -= chosen.energy
         if skill > STEP:
-            me.ready[skill] = self.tick + me.casts[skill] + me.cooldowns[skill]
-        self._set_velocity(side, me, chosen)
+            fighter.ready[skill] = self.tick + fighter.casts[skill] + fighter.cooldowns[skill]
+        self._set_velocity(side, fighter, chosen)
 
-    def _set_velocity(self, side: int, me: Fighter, chosen: Skill) -> None:
+    def _set_velocity(self, side: int, fighter: Fighter, chosen: Skill) -> None:
         """Set the velocity for this cast: a dash, a walk, or strafing during another skill."""
-        pace = me.character.strafe * me.character.step.range / me.casts[STEP]
-        if me.skill == WAIT:
+        pace = fighter.character.strafe * fighter.character.step.range / fighter.casts[STEP]
+        if fighter.skill == WAIT:
             pace = 0.0
-        elif me.skill == STEP or me.skill == (CHARGE, ROLL)[side]:
-            pace = chosen.range / me.left
-        if side == KNIGHT and me.skill == CHARGE:
-            me.heading = self.toward(KNIGHT)
-        me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
+        elif fighter.skill == STEP or fighter.skill == (CHARGE, ROLL)[side]:
+            pace = chosen.range / fighter.left
+        if side == KNIGHT and fighter.skill == CHARGE:
+            fighter.heading = self.toward(KNIGHT)
+        fighter.vx, fighter.vy = pace * fighter.heading[0], pace * fighter.heading[1]
 
     def advance(self, seen: Callable[[], None] | None = None) -> None:
         """Advance ticks until a side can decide or the fight is over; call ``seen`` after each."""
@@ -144,49 +146,49 @@ class Fight:
             self._move(side)
         if self.arrows:
             self.arrows = [arrow for arrow in self.arrows if self._fly(arrow)]
-        for side, me in enumerate(self.fighters):
-            if me.left == 1:
+        for side, fighter in enumerate(self.fighters):
+            if fighter.left == 1:
                 self._finish_cast(side)
         if self._pending_damage:
             for pending in self._pending_damage:
                 self._apply_damage(*pending)
             self._pending_damage.clear()
-        for me in self.fighters:
-            me.left -= 1
-            me.energy = min(me.character.energy, me.energy + me.gain)
+        for fighter in self.fighters:
+            fighter.left -= 1
+            fighter.energy = min(fighter.character.energy, fighter.energy + fighter.gain)
         self.tick += 1
         if self.tick * self.ground.dt > self.ground.storm:
             self._burn()
 
     def _burn(self) -> None:
-        for me in self.fighters:
-            full = me.character.health
-            me.health -= self.ground.burn * self.ground.dt * full
-            if me.health <= 1e-9 * full:  # both fall in the same tick, despite rounding
-                me.health = 0.0
+        for fighter in self.fighters:
+            full = fighter.character.health
+            fighter.health -= self.ground.burn * self.ground.dt * full
+            if fighter.health <= 1e-9 * full:  # both fall in the same tick, despite rounding
+                fighter.health = 0.0
 
     # -------------------------------------------------------------- moving
 
     def _move(self, side: int) -> None:
-        me, foe = self.fighters[side], self.fighters[1 - side]
-        if me.vx or me.vy:
-            x, y = self.slide(me.x + me.vx, me.y + me.vy)
-            if side == KNIGHT or me.skill != ROLL:
-                x, y = self._stop(me, foe, x, y)
-            me.moved = x - me.x, y - me.y
-            me.x, me.y = x, y
+        fighter, foe = self.fighters[side], self.fighters[1 - side]
+        if fighter.vx or fighter.vy:
+            x, y = self.slide(fighter.x + fighter.vx, fighter.y + fighter.vy)
+            if side == KNIGHT or fighter.skill != ROLL:
+                x, y = self._stop(fighter, foe, x, y)
+            fighter.moved = x - fighter.x, y - fighter.y
+            fighter.x, fighter.y = x, y
         else:
-            me.moved = STILL
-        if side == KNIGHT and me.skill == CHARGE and not me.spent:
-            self._charge(me, foe)
+            fighter.moved = STILL
+        if side == KNIGHT and fighter.skill == CHARGE and not fighter.spent:
+            self._charge(fighter, foe)
 
-    def _stop(self, me: Fighter, foe: Fighter, x: float, y: float) -> Vector:
+    def _stop(self, fighter: Fighter, foe: Fighter, x: float, y: float) -> Vector:
         """Return where a move to (x, y) ends: there, or where the bodies touch."""
         touch = 2 * self.ground.body
         after = math.hypot(x - foe.x, y - foe.y)
-        if after >= touch or after >= (before := math.hypot(me.x - foe.x, me.y - foe.y)):
+        if after >= touch or after >= (before := math.hypot(fighter.x - foe.x, fighter.y - foe.y)):
             return x, y
-        return self.slide(foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before)
+        return self.slide(foe.x + (fighter.x - foe.x) * touch / before, foe.y + (fighter.y - foe.y) * touch / before)
 
     def slide(self, x: float, y: float) -> Vector:
         """Return the nearest point to (x, y) inside the walls and outside the pillar."""
@@ -201,10 +203,10 @@ class Fight:
             return half + self._around, half
         return half + dx * self._around / gap, half + dy * self._around / gap
 
-    def _charge(self, me: Fighter, foe: Fighter) -> None:
+    def _charge(self, fighter: Fighter, foe: Fighter) -> None:
         if self.distance() <= 2 * self.ground.body + self.knight.charge_reach:
             self._pending_damage.append((ARCHER, self.knight.charge.damage))
-            me.spent, me.vx, me.vy = True, 0.0, 0.0
+            fighter.spent, fighter.vx, fighter.vy = True, 0.0, 0.0
 
     # -------------------------------------------------------------- arrows
 
@@ -221,40 +223,42 @@ class Fight:
         arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
         return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
 
-    def _shoot_arrow(self, me: Fighter, skill: int, turn: float) -> None:
+    def _shoot_arrow(self, fighter: Fighter, skill: int, turn: float) -> None:
         """Shoot an arrow at the opponent's extrapolated position, rotated by the angle ``turn``."""
-        foe, chosen, pace = self.fighters[KNIGHT], me.skills[skill], self.archer.arrow_speed * self.ground.dt
+        foe, chosen, pace = self.fighters[KNIGHT], fighter.skills[skill], self.archer.arrow_speed * self.ground.dt
         flight = self.distance() / pace
-        dx, dy = foe.x + foe.moved[0] * flight - me.x, foe.y + foe.moved[1] * flight - me.y
+        dx, dy = foe.x + foe.moved[0] * flight - fighter.x, foe.y + foe.moved[1] * flight - fighter.y
         angle = math.atan2(dy, dx) + turn
         left = max(1, round(chosen.range / pace))
-        self.arrows.append(Arrow(me.x, me.y, pace * math.cos(angle), pace * math.sin(angle), left, chosen.damage))
+        self.arrows.append(
+            Arrow(fighter.x, fighter.y, pace * math.cos(angle), pace * math.sin(angle), left, chosen.damage)
+        )
 
     # -------------------------------------------------------------- damage
 
     def _finish_cast(self, side: int) -> None:
         """Apply the effect of a skill at the end of its cast."""
-        me = self.fighters[side]
-        if side == KNIGHT and me.skill == STRIKE:
+        fighter = self.fighters[side]
+        if side == KNIGHT and fighter.skill == STRIKE:
             if self.distance() <= self.knight.strike.range:
                 self._pending_damage.append((ARCHER, self.knight.strike.damage))
-        elif side == ARCHER and me.skill == SHOOT:
-            self._shoot_arrow(me, SHOOT, 0.0)
-        elif side == ARCHER and me.skill == VOLLEY:
+        elif side == ARCHER and fighter.skill == SHOOT:
+            self._shoot_arrow(fighter, SHOOT, 0.0)
+        elif side == ARCHER and fighter.skill == VOLLEY:
             count, between = self.archer.volley_arrows, math.radians(self.archer.volley_angle)
             for arrow in range(count):
-                self._shoot_arrow(me, VOLLEY, (arrow - (count - 1) / 2) * between)
+                self._shoot_arrow(fighter, VOLLEY, (arrow - (count - 1) / 2) * between)
 
     def _apply_damage(self, side: int, damage: float) -> None:
         """Apply damage, reduced by a block and ignored during a roll."""
-        me, other = self.fighters[side], self.fighters[1 - side]
-        if side == ARCHER and me.skill == ROLL:
+        fighter, other = self.fighters[side], self.fighters[1 - side]
+        if side == ARCHER and fighter.skill == ROLL:
             return
-        if side == KNIGHT and me.skill == BLOCK:
+        if side == KNIGHT and fighter.skill == BLOCK:
             damage *= 1 - self.knight.absorbed
-        damage = min(damage, me.health)
-        me.health -= damage
-        me.taken += damage
+        damage = min(damage, fighter.health)
+        fighter.health -= damage
+        fighter.taken += damage
         other.dealt += damage
 
 

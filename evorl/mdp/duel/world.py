@@ -199,24 +199,24 @@ class _Side:
 
     def result(self) -> Mapping[str, float]:
         fight = self._battle.fight
-        me, foe = fight.fighters[self._side], fight.fighters[1 - self._side]
+        fighter, foe = fight.fighters[self._side], fight.fighters[1 - self._side]
         win = (1 + self._outcome()) / 2
-        lead = me.health / me.character.health - foe.health / foe.character.health
+        lead = fighter.health / fighter.character.health - foe.health / foe.character.health
         return {
             "fitness": FITNESS_WIN * win + (1 - FITNESS_WIN) * (1 + lead) / 2,
             "win": win,
-            "damage_dealt": me.dealt,
-            "damage_taken": me.taken,
+            "damage_dealt": fighter.dealt,
+            "damage_taken": fighter.taken,
             "seconds": self._battle.seconds,
         }
 
     results_so_far = result
 
     def _damage_lead(self) -> float:
-        me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
-        return me.dealt / foe.character.health - me.taken / me.character.health
+        fighter, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
+        return fighter.dealt / foe.character.health - fighter.taken / fighter.character.health
 
     def _outcome(self) -> float:
         """Return 1 if only the opponent is dead, -1 if only this side is, else 0."""
-        me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
-        return float(foe.health <= 0) - float(me.health <= 0)
+        fighter, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
+        return float(foe.health <= 0) - float(fighter.health <= 0)

@@ -210,8 +210,8 @@ def env_id(env: gymnasium.Env[Any, Any]) -> str:
 def _number(info: Mapping[str, Any], name: str, env: str) -> float:
     """A number of an info, also a boolean. Raises `Mismatch`."""
     if name not in info:
-        there = ", ".join(sorted(map(str, info))) or "nothing"
-        raise Mismatch(f"{env}: the last info has no {name!r}, which mdp.results asks for; it has {there}")
+        names = ", ".join(sorted(map(str, info))) or "nothing"
+        raise Mismatch(f"{env}: the last info has no {name!r}, which mdp.results asks for; it has {names}")
     value = info[name]
     return float(value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value))
 

@@ -35,8 +35,8 @@ class LegalMasks:
 
     def read(self, info: Any) -> Array | None:
         """Return the present mask, bool [L]; None if the environment reports none. Raises `Mismatch`."""
-        told = info.get(NAME) if isinstance(info, dict) else None
-        mask = told if self._method is None else self._method()
+        reported = info.get(NAME) if isinstance(info, dict) else None
+        mask = reported if self._method is None else self._method()
         return None if mask is None else self._fit(mask)
 
     def _fit(self, mask: Any) -> Array:
@@ -72,19 +72,19 @@ class RowMasks:
         mask = infos.get(NAME) if self._method is None else self._method()
         if mask is None:
             return None
-        there = np.ones(self._slots, np.bool_)
+        present = np.ones(self._slots, np.bool_)
         if self._method is None and f"_{NAME}" in infos:
-            there = np.asarray(infos[f"_{NAME}"], np.bool_)
-        return self._form.fit(mask, (self._slots,)).astype(np.bool_), there
+            present = np.asarray(infos[f"_{NAME}"], np.bool_)
+        return self._form.fit(mask, (self._slots,)).astype(np.bool_), present
 
     def update(self, legal: Array, infos: dict[str, Any], rows: Array, over: Array) -> None:
         """Write the masks of these rows, bool [B], into ``legal`` [B, L]. Raises `Mismatch` for a row without one.
 
         As `LegalMasks.required`, for the rows that are ``over`` [B].
         """
-        masks, there = self.read(infos) or (np.ones_like(legal), np.zeros(self._slots, np.bool_))
-        free = over & ~(there & masks.any(1))
-        for row in np.flatnonzero(rows & ~there & ~free):
+        masks, present = self.read(infos) or (np.ones_like(legal), np.zeros(self._slots, np.bool_))
+        free = over & ~(present & masks.any(1))
+        for row in np.flatnonzero(rows & ~present & ~free):
             raise Mismatch(f"row {row} has no legal mask, unlike its first state")
         legal[rows] = masks[rows] | free[rows, None]
 
@@ -92,7 +92,7 @@ class RowMasks:
         """Return the masks [len(ended), L] of the last states of these rows, in same-step reset mode."""
         final_info = infos.get("final_info")
         mask = self.read(final_info) if isinstance(final_info, dict) and self._method is None else None
-        masks, there = mask or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
-        free = ~(there & masks.any(1))
+        masks, present = mask or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
+        free = ~(present & masks.any(1))
         final: Array = (masks | free[:, None])[ended]
         return final

@@ -28,8 +28,8 @@ def rows_are_independent(make: Make) -> bool:
 
     Plays the first row twice with the same seed, beside different episodes of the second row.
     """
-    one, other = (_first_row_beside(make, other_seed) for other_seed in (1, 2))
-    return one is not None and one == other
+    first, second = (_first_row_beside(make, other_seed) for other_seed in (1, 2))
+    return first is not None and first == second
 
 
 def _first_row_beside(make: Make, other_seed: int) -> list[bytes] | None:
@@ -59,17 +59,17 @@ def _first_row_beside(make: Make, other_seed: int) -> list[bytes] | None:
 def check_resumable(make: Make) -> None:
     """Raise `NotResumable` unless a second environment continues identically from the saved state of the first."""
     with closing(make(2)) as env, closing(make(2)) as copy:
-        one, other = VectorEnvRows(env, 2, None), VectorEnvRows(copy, 2, None)
-        one.reset(11, np.ones(2, bool))
-        other.reset(12, np.ones(2, bool))
-        actions = _actions(one)
+        first, second = VectorEnvRows(env, 2, None), VectorEnvRows(copy, 2, None)
+        first.reset(11, np.ones(2, bool))
+        second.reset(12, np.ones(2, bool))
+        actions = _actions(first)
         for each in actions[: STEPS // 3]:
-            _step(one, each)
+            _step(first, each)
         try:
             snapshot.restore(copy, snapshot.save(env))
         except snapshot.NotPlainData as error:
             raise NotResumable(f"{error}, which is no plain data") from error
-        if any(_step(one, each) != _step(other, each) for each in actions[STEPS // 3 :]):
+        if any(_step(first, each) != _step(second, each) for each in actions[STEPS // 3 :]):
             raise NotResumable("its attributes are not all of its state: a restored copy continued differently")
 
 

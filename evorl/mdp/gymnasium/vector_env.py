@@ -292,7 +292,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         self._results: dict[int, dict[str, float]] = {}  # results of ended episodes whose slots do not wait yet
         rows.reset(seed31(int(episodes(0, 0))), np.ones(rows.slots, bool))
         self.spec, shown = rows.spec, empty_decisions(rows.spec, rows.slots)
-        self._now = replace(shown, slots=np.arange(rows.slots), inputs=rows.inputs, legal=rows.legal)
+        self._decisions = replace(shown, slots=np.arange(rows.slots), inputs=rows.inputs, legal=rows.legal)
 
     def send(self, slots: Array, actions: Array) -> None:
         self._actions[slots] = actions
@@ -300,15 +300,15 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
 
     def recv(self) -> Decisions:
         if self._answered.any():
-            if not self._answered[self._now.slots].all():
+            if not self._answered[self._decisions.slots].all():
                 raise ValueError("all waiting slots of one environment must be answered together")
             self._answered[:] = False
             self._advance()
-        return self._now
+        return self._decisions
 
     def _advance(self) -> None:
         """Step until at least one slot waits."""
-        decisions = self._now
+        decisions = self._decisions
         decisions.cost = 0
         self._step()
         while self._resetting.all():
@@ -318,7 +318,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         decisions.results = [(slot, self._results.pop(slot)) for slot in ended]
 
     def _step(self) -> None:
-        rows, decisions, live = self._rows, self._now, ~self._resetting
+        rows, decisions, live = self._rows, self._decisions, ~self._resetting
         reward, terminated, truncated, infos = rows.step(self._actions)
         rows.lengths[~live] = 0
         self._returns[live] += reward[live]
@@ -331,7 +331,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
             self._end(np.flatnonzero(ended), infos)
 
     def _end(self, ended: Array, infos: dict[str, Any]) -> None:
-        rows, decisions = self._rows, self._now
+        rows, decisions = self._rows, self._decisions
         for slot in ended.tolist():
             self._results[slot] = {"return": float(self._returns[slot]), "length": float(rows.lengths[slot])}
         self._returns[ended] = 0.0
@@ -360,7 +360,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         return None if pictures is None else np.ascontiguousarray(pictures[slot])
 
     def state_dict(self) -> StateDict:
-        decisions = self._now
+        decisions = self._decisions
         return {
             "world": snapshot.save(self._rows.env),
             "results": {str(slot): dict(result) for slot, result in self._results.items()},
@@ -370,7 +370,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         }
 
     def _arrays(self) -> dict[str, Array]:
-        decisions = self._now
+        decisions = self._decisions
         masks = {"legal": decisions.legal, "final legal": decisions.final_legal}
         return {
             **{name: mask for name, mask in masks.items() if mask is not None},
@@ -384,7 +384,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         if len(state["returns"]) != self.slots:
             raise ValueError(f"the state is of {len(state['returns'])} slots, the arena has {self.slots}")
         snapshot.restore(self._rows.env, state["world"])
-        decisions = self._now
+        decisions = self._decisions
         kept = self._arrays() | {f"input {i}": row for i, row in enumerate(decisions.inputs)}
         for name, array in (kept | {f"final {i}": row for i, row in enumerate(decisions.final)}).items():
             array[:] = state[name]

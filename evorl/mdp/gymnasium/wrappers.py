@@ -42,7 +42,7 @@ class Wrapper(NamedTuple):
 
 def parsed(entries: Iterable[Any]) -> list[Wrapper]:
     """The wrappers of a config, from the innermost on. Raises `BadRequest`."""
-    found = []
+    wrappers = []
     for entry in entries:
         if isinstance(entry, Mapping) and len(entry) != 1:
             raise BadRequest(f"expected a name, or one name with its keywords, got {dict(entry)}", KEY)
@@ -50,15 +50,15 @@ def parsed(entries: Iterable[Any]) -> list[Wrapper]:
         module, colon, name = path.rpartition(":")
         if not all(part.isidentifier() for part in [*(module.split(".") if colon else []), name]):
             raise BadRequest(f"expected NAME of gymnasium.wrappers or module:Class, got {path}", KEY)
-        found.append(Wrapper(module or "gymnasium.wrappers", name, kwargs))
-    return found
+        wrappers.append(Wrapper(module or "gymnasium.wrappers", name, kwargs))
+    return wrappers
 
 
 def kinds(wrappers: Sequence[Wrapper]) -> list[type]:
     """The classes of wrappers. Raises `BadRequest`."""
     import gymnasium
 
-    found = []
+    kinds_of_wrappers = []
     for wrapper in wrappers:
         if wrapper.ours and wrapper.name in INSTEAD:
             raise BadRequest(f"{wrapper.name} has no place here; use {INSTEAD[wrapper.name]}", KEY)
@@ -70,8 +70,8 @@ def kinds(wrappers: Sequence[Wrapper]) -> list[type]:
         if not (isinstance(kind, type) and issubclass(kind, gymnasium.Wrapper)):
             near = nearest(wrapper.name, [name for name, each in vars(module).items() if _is_wrapper(each)])
             raise BadRequest(f"{wrapper.module} has no wrapper {wrapper.name}{near}", KEY)
-        found.append(kind)
-    return found
+        kinds_of_wrappers.append(kind)
+    return kinds_of_wrappers
 
 
 def _is_wrapper(value: object) -> bool:

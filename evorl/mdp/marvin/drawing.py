@@ -65,17 +65,17 @@ class Canvas:
         return [((x - self.scroll) * FINE, (HEIGHT - y) * FINE) for x, y in points]
 
     def shape(self, points: Iterable[Point], fill: Colour, part: Any = None, line: Colour | None = LINE) -> None:
-        there = self.at(points, part)
-        pygame.draw.polygon(self.surface, fill, there)
+        placed = self.at(points, part)
+        pygame.draw.polygon(self.surface, fill, placed)
         if line is not None:
-            pygame.draw.aalines(self.surface, line, True, there)
-            pygame.draw.lines(self.surface, line, True, there, FINE + 1)
+            pygame.draw.aalines(self.surface, line, True, placed)
+            pygame.draw.lines(self.surface, line, True, placed, FINE + 1)
 
     def stroke(self, points: Sequence[Point], colour: Colour, width: float, part: Any = None) -> None:
         """Draw a line with round ends."""
-        there = self.at(points, part)
-        pygame.draw.lines(self.surface, colour, False, there, round(width * FINE))
-        for point in there:
+        placed = self.at(points, part)
+        pygame.draw.lines(self.surface, colour, False, placed, round(width * FINE))
+        for point in placed:
             pygame.draw.circle(self.surface, colour, point, width * FINE / 2)
 
 

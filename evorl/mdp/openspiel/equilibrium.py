@@ -42,7 +42,7 @@ def mixed(tables: Sequence[Any], mixtures: Sequence[Sequence[float]] | None = No
     mixture, times the probability that its own decisions lead there.
     """
     made, game = copy(tables[0]), tables[0].game
-    probabilities = np.stack([one.action_probability_array for one in tables])  # [S, states, L]
+    probabilities = np.stack([table.action_probability_array for table in tables])  # [S, states, L]
     chances = np.ones((game.num_players(), len(tables))) if mixtures is None else np.array(mixtures)
     for row, state in enumerate(made.states):
         side, past = state.current_player(), game.new_initial_state()

@@ -29,8 +29,8 @@ class Players:
         self.view = np.zeros((count, VIEW), np.float32)
         self._pairs = self.view.view(np.complex64)  # [B, 5]: copies each (x, y) as one item
         self.counts = np.zeros((2, count), np.int64)  # steps of the episode: with action stay, with a moving bat
-        self._now = np.zeros((2, count), np.bool_)  # the same for the last step
-        self._stayed, self._moved = self._now
+        self._last = np.zeros((2, count), np.bool_)  # the same for the last step
+        self._stayed, self._moved = self._last
         self.begin_episode(np.arange(count), side, games)
 
     def begin_episode(self, which: Array, side: Array, games: Games) -> None:
@@ -48,7 +48,7 @@ class Players:
         y = games.y.take(self._index)
         np.not_equal(y[0], self._y[0], out=self._moved)
         np.equal(actions, _STAY, out=self._stayed)
-        self.counts += self._now
+        self.counts += self._last
         self._y = y
 
     def behaviour(self, weights: Behaviour) -> Array:

@@ -58,8 +58,8 @@ def check_transitions(make: Make, sizes: tuple[int, ...] = (1, 4, 9), rounds: in
         require(drawn.shape == (2, size), f"{size} transitions were asked for, and it gave {drawn.shape[-1]}")
         readable = (drawn >= low) & (drawn < count)
         require(bool(readable.all()), "it gives a transition that may not be read")
-        again = [twin.draw(memory, 1, range(u, u + 1), size)[0] for u in (step, step + 1)]
-        require(bool((np.array(again) == drawn).all()), "the same state gives other samples")
+        repeated = [twin.draw(memory, 1, range(u, u + 1), size)[0] for u in (step, step + 1)]
+        require(bool((np.array(repeated) == drawn).all()), "the same state gives other samples")
         for name, (key, first) in (("key", (2, step)), ("gradient step", (1, step + rounds))):
             other = sampler.draw(memory, key, range(first, first + 2), size)
             differs[name] |= bool((other != drawn).any())

@@ -12,32 +12,32 @@ from evorl.replay.rollouts import Array
 Distance = Literal["p_norm", "cosine", "kl"]
 
 
-def p_norm(now: Array, then: Array, p: float = 2.0) -> Array:
+def p_norm(new: Array, old: Array, p: float = 2.0) -> Array:
     """The p-norm [N] of the difference of features [N, T, F], over all T * F numbers."""
-    difference = np.abs(now - then).reshape(len(now), -1)
+    difference = np.abs(new - old).reshape(len(new), -1)
     total: Array = (difference**p).sum(-1, dtype=np.float64) ** (1 / p)
     return total
 
 
-def cosine(now: Array, then: Array) -> Array:
+def cosine(new: Array, old: Array) -> Array:
     """1 - cosine similarity [N] of features [N, T, F] as flat vectors; 1 where one of them is zero."""
-    a, b = _flat(now), _flat(then)
+    a, b = _flat(new), _flat(old)
     product = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     similarity = np.where(product > 0, (a * b).sum(-1) / np.where(product > 0, product, 1), 0)
     distance: Array = np.maximum(1 - similarity, 0)
     return distance
 
 
-def kl(now: Array, then: Array) -> Array:
+def kl(new: Array, old: Array) -> Array:
     """KL(now || then) [N] of features [N, T, F] as logits of a distribution over F, summed over T."""
-    p, q = _log_softmax(now), _log_softmax(then)
+    p, q = _log_softmax(new), _log_softmax(old)
     distance: Array = np.maximum((np.exp(p) * (p - q)).sum((1, 2)), 0)
     return distance
 
 
 def distance(name: Distance, p: float) -> Callable[[Array, Array], Array]:
     """The distance of this name."""
-    return {"p_norm": lambda now, then: p_norm(now, then, p), "cosine": cosine, "kl": kl}[name]
+    return {"p_norm": lambda new, old: p_norm(new, old, p), "cosine": cosine, "kl": kl}[name]
 
 
 def _flat(x: Array) -> Array:

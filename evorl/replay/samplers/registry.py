@@ -123,13 +123,13 @@ def shares(sampling: Sampling, options: Any) -> dict[str, float]:
 
     ``options``: one of the dataclasses above.
     """
-    there = [*names(options), *sorted(plugins.entries(GROUP).keys() - SAMPLERS.keys())]
-    asked = {sampling: 1.0} if isinstance(sampling, str) else sampling
-    for name in asked:
-        if name not in there:
-            here = f"; the samplers of this learner are {', '.join(there)}"
-            raise BadRequest(f"no sampler {name!r}{nearest(name, there) or here}", "sampling")
-    used = {name: asked[name] for name in there if asked.get(name)}
+    known = [*names(options), *sorted(plugins.entries(GROUP).keys() - SAMPLERS.keys())]
+    share_of = {sampling: 1.0} if isinstance(sampling, str) else sampling
+    for name in share_of:
+        if name not in known:
+            here = f"; the samplers of this learner are {', '.join(known)}"
+            raise BadRequest(f"no sampler {name!r}{nearest(name, known) or here}", "sampling")
+    used = {name: share_of[name] for name in known if share_of.get(name)}
     for name in used.keys() - SAMPLERS.keys():
         if kind_of(name).weighs and not isinstance(options, WeightedSamplers | RolloutSamplers):
             raise BadRequest(f"{name} weights transitions, which this learner does not", "sampling")

@@ -15,7 +15,7 @@ from evorl.util.errors import BadRequest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
+class Sources:
     """The runs that were read, and what else lies beside them."""
 
     runs: Sequence[RunRecord]
