@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.speed.common import OURS, PEERS, Worker, alternate, answer, bound
 from evorl.analysis.runs import RunRecord
 from evorl.cli.config import experiment_of_words
-from evorl.reproduction.parts import Given, Measurement, Sweep
-from evorl.reproduction.scores import mean_told, median_policies
-from evorl.reproduction.table import Analysis, Found, Profile, Rows, Table
+from evorl.reproduction.parts import Inputs, Measurement, Sweep
+from evorl.reproduction.scores import mean_text, median_policies
+from evorl.reproduction.table import Analysis, Profile, Results, Rows, Table
 from evorl.util.errors import BadRequest
 
 HERE = Path(__file__).resolve().parent
@@ -70,9 +70,9 @@ def peer_settings(words: tuple[str, ...], seed: int, steps: int | None) -> str:
     })  # fmt: skip
 
 
-def rates(case: Case, given: Given) -> dict[str, Any]:
+def rates(case: Case, inputs: Inputs) -> dict[str, Any]:
     """Steps per second of training, ours and the peer's, and of the bare engine where that is EnvPool's."""
-    refuse(given)
+    refuse(inputs)
     words = (*PPO, *case.words)
     world, rl = (made := experiment_of_words(words)).mdp, made.rl
     world.ready()
@@ -90,15 +90,15 @@ def rates(case: Case, given: Given) -> dict[str, Any]:
         return {"rates": found, "versions": workers[PEER_NAME].versions}
 
 
-def peer(case: Case, seed: int, given: Given) -> dict[str, Any]:
+def peer(case: Case, seed: int, inputs: Inputs) -> dict[str, Any]:
     """The peer's curve: seconds, steps, mean return."""
-    refuse(given)
+    refuse(inputs)
     settings = peer_settings((*PPO, *case.words), seed, case.steps)
     return dict(answer(PEERS, str(HERE / "football_rllib.py"), settings))
 
 
-def refuse(given: Given) -> None:
-    for word in given.words:
+def refuse(inputs: Inputs) -> None:
+    for word in inputs.words:
         raise BadRequest("compares programs with fixed settings, so it takes no words", word.partition("=")[0])
 
 
@@ -137,7 +137,7 @@ def learned(label: str, curves: list[tuple[list[float], list[float], list[float]
         reached = [None if n is None else value for n, value in zip(found, values, strict=True)]
         cells.append(f"{bound(reached, values)}{median(values):,.0f}")
     ends = [shares[-1] for _, _, shares in curves]
-    return [label, str(len(curves)), mean_told(ends, 2), *cells]
+    return [label, str(len(curves)), mean_text(ends, 2), *cells]
 
 
 def own_curve(run: RunRecord) -> tuple[list[float], list[float], list[float]]:
@@ -149,12 +149,12 @@ def case_of(run: RunRecord) -> str:
     return run.directory.parent.name
 
 
-def analyse(there: Found) -> Analysis | None:
-    judged = [run for run in there.runs if GOALS in run.series]
+def analyse(results: Results) -> Analysis | None:
+    judged = [run for run in results.runs if GOALS in run.series]
     by_case = {name: [run for run in judged if case_of(run) == name] for name in (*CASES, "football-paper")}
     by_case = {name: runs for name, runs in by_case.items() if runs}
-    peers = [one["rows"] for name, one in there.measured.items() if name.startswith("football-peer/")]
-    first, curves = rate_rows(there.measured), {name: [*map(own_curve, runs)] for name, runs in by_case.items()}
+    peers = [one["rows"] for name, one in results.measured.items() if name.startswith("football-peer/")]
+    first, curves = rate_rows(results.measured), {name: [*map(own_curve, runs)] for name, runs in by_case.items()}
     if not first and not curves:
         return None
     labels = {name: case.label for name, case in CASES.items()}
@@ -171,9 +171,9 @@ def analyse(there: Found) -> Analysis | None:
         policies=policies,
         data={
             "rates": {
-                name: there.measured[key]["rates"]
+                name: results.measured[key]["rates"]
                 for name in CASES
-                if (key := f"football-rates/{name}") in there.measured
+                if (key := f"football-rates/{name}") in results.measured
             },
             "goals": {name: [shares for _, _, shares in each] for name, each in curves.items()},
         },
@@ -187,7 +187,7 @@ def measured(data: Mapping[str, Any]) -> str:
         told.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
     for name, shares in data["goals"].items():
         label = CASES[name].label if name in CASES else "11 against 11, hard"
-        told.append(f"{label}: {mean_told([each[-1] for each in shares], 2)} goals a game at the end")
+        told.append(f"{label}: {mean_text([each[-1] for each in shares], 2)} goals a game at the end")
     return "; ".join(told)
 
 

@@ -16,9 +16,9 @@ from evorl.analysis.payoff_figures import payoff_figure
 from evorl.analysis.runs import RunRecord, find_runs, read_runs
 from evorl.cluster.processes.fork import with_parent
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.parts import ROOT, Given, Measurement, Sweep
-from evorl.reproduction.scores import curve, mean_told, median_policies, samples
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.parts import ROOT, Inputs, Measurement, Sweep
+from evorl.reproduction.scores import curve, mean_text, median_policies, samples
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 ARMS = {"pfsp": "PFSP", "self": "self-play"}
 """Of conf/opponents, and what a table calls them."""
@@ -66,10 +66,10 @@ def train(contest: Contest, arm: str, size: Size) -> Sweep:
 def judged(size: Size) -> Measurement:
     """``evorl.evaluate matrix=true`` of the newest policies of all runs and the rule player."""
 
-    def measure(given: Given) -> dict[str, Any]:
-        groups, out = {}, (given.folder / "matrix").absolute()
+    def measure(inputs: Inputs) -> dict[str, Any]:
+        groups, out = {}, (inputs.folder / "matrix").absolute()
         for arm in ARMS:
-            runs = read_runs(find_runs([given.folder.parent / arm]))[0]
+            runs = read_runs(find_runs([inputs.folder.parent / arm]))[0]
             groups[arm] = [str(run.directory.resolve()) for run in sorted(runs, key=lambda run: int(run.seed))]
         players = [run for group in groups.values() for run in group]
         where = ("cluster=processes", "cluster.workers=2") if size.launcher else ()
@@ -96,11 +96,11 @@ def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     return {arm: [run for run in ended if run.choices.get("opponents") == arm] for arm in ARMS}
 
 
-def analyse(contest: Contest, sizes: Mapping[str, Size], there: Found) -> Analysis | None:
-    arms = by_arm(there.runs)
-    if "judged" not in there.measured or not all(arms.values()):
+def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> Analysis | None:
+    arms = by_arm(results.runs)
+    if "judged" not in results.measured or not all(arms.values()):
         return None
-    found, size = there.measured["judged"], sizes[there.profile]
+    found, size = results.measured["judged"], sizes[results.profile]
     learners = [name for group in found["groups"].values() for name in group]
     groups = {arm: [learners.index(name) for name in group] for arm, group in found["groups"].items()}
     seats = seats_of(found["pairs"], learners)
@@ -135,7 +135,7 @@ def row(arm: str, one: Mapping[str, Any]) -> list[str]:
     share, low, high = one["nash"]
     each = ", ".join(f"{x:.1f}" for x in one["ahead"])
     return [
-        ARMS[arm], str(len(one["ahead"])), mean_told(one["ahead"], 1), each, mean_told(one["score"], 3),
+        ARMS[arm], str(len(one["ahead"])), mean_text(one["ahead"], 1), each, mean_text(one["score"], 3),
         f"{share:.2f} [{low:.2f}, {high:.2f}]",
     ]  # fmt: skip
 
@@ -195,6 +195,6 @@ def table(contest: Contest, sizes: Mapping[str, Size], core_hours: Mapping[str, 
             )
             for name, size in sizes.items()
         },
-        analyse=lambda there: analyse(contest, sizes, there),
+        analyse=lambda results: analyse(contest, sizes, results),
         measured=measured,
     )  # fmt: skip
