@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,16 @@ class Evolver(Protocol):
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """The state of such a search, moved from its space into the space of this one. Individuals that are no longer
         `due` in the moved state are not evaluated."""
+        ...
+
+
+@runtime_checkable
+class Collecting(Protocol):
+    """An evolver that learns from several evaluations at once, and keeps them until then."""
+
+    @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """The evaluations that it has not learned from yet."""
         ...
 
 

@@ -57,6 +57,11 @@ class Generational(ABC):
         return Individual(self.next_id - 1, birth=self.told, **fields)
 
     @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """The evaluations of the current generation that have arrived."""
+        return self._arrived
+
+    @property
     def due(self) -> Set[int]:
         return self._out
 

@@ -136,6 +136,11 @@ class Strategy:
         return min(self.rounds)
 
     @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """The evaluations of this generation that have arrived."""
+        return self._arrived
+
+    @property
     def due(self) -> Set[int]:
         return self._agent.keys() - {
             individual.id for individual in (*self._queue, *(individual.individual for individual in self._arrived))

@@ -128,6 +128,11 @@ class Strategy:
         return [policy.individual for policy in self.population]
 
     @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """The evaluations of this generation that have arrived."""
+        return self._arrived
+
+    @property
     def due(self) -> Set[int]:
         arrived = {evaluation.individual.id for evaluation in self._arrived}
         return self._asked - arrived - {individual.id for individual in self._queue}

@@ -109,7 +109,7 @@ def _individual(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
-    from evorl.ec.core import unpack_evaluations
+    from evorl.ec.core import Collecting, unpack_evaluations
     from evorl.ec.opposing import Ranking
     from evorl.ec.seeding import Seeding
     from evorl.population.dispatch import with_weights
@@ -117,10 +117,11 @@ def _individual(
     evolver, how = _evolver(experiment, evolution, run)
     kept = [*evolver.kept] if isinstance(evolver, Ranking) else []
     present = [*kept, *(evaluation.individual for evaluation in evolver.population)]
-    if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
-        present += [
-            with_weights(evolver.centre, evaluation.individual, evolution.population) for evaluation in evolver.arrived
-        ]
+    if isinstance(evolver, Collecting):
+        arrived = [evaluation.individual for evaluation in evolver.arrived]
+        if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
+            arrived = [with_weights(evolver.centre, individual, evolution.population) for individual in arrived]
+        present += arrived
     individuals = {
         str(candidate.id): candidate for candidate in present if candidate.weights is not None or not how.space.weights
     }

@@ -145,6 +145,19 @@ def test_every_individual_of_the_present_population_can_be_evaluated(
     assert said(capsys, f"run={runs / 'es'}", f"individual={newborn}", "episodes=1")["individual"] == newborn
 
 
+def test_individuals_of_a_generation_under_way_can_be_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A budget ends between two generations; the front in the report has individuals of the last one, too."""
+    words = ("mdp=cartpole", "ec=nsga2", "ec.objectives=[fitness,{length:-1}]", "budget.steps=300", "eval.every=0")
+    assert go(*QUICK, *words, "eval.candidates=0", f"hydra.run.dir={tmp_path / 'run'}") == 0
+    arrived = newest(tmp_path / "run")["run"]["evolver"]["arrived"]["individuals"]["id"]
+    assert len(arrived) and {*arrived} == {one["id"] for one in journal(tmp_path / "run")[-len(arrived) :]}
+    for number in arrived:
+        again = said(capsys, f"run={tmp_path / 'run'}", f"individual={number}", "episodes=1")
+        assert again["individual"] == number
+
+
 @pytest.mark.parametrize("name", ["pbt", "es"])
 def test_an_exported_individual_is_a_single_run(
     name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
