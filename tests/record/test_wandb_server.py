@@ -133,7 +133,11 @@ def test_a_killed_run(tmp_path: Path, server: Server, also_child: bool) -> None:
     if not also_child:
         wait_until(lambda: only_run(server).exit_code is not None)
         assert only_run(server).exit_code == 1 and len(server.committed("checkpoint")) == 1
-    train(directory, range(6, 9), {"offset": (directory / "metrics.jsonl").stat().st_size, "time": 1.0, "steps": {}})
+    train(
+        directory,
+        range(6, 9),
+        {"offset": (directory / "metrics.jsonl").stat().st_size, "time": 1.0, "steps": {}, "files": {}},
+    )
     check_arrived_once(server, directory)
     assert only_run(server).exit_code == 0
 
