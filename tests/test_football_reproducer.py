@@ -17,8 +17,8 @@ from benchmarks.lamarckian.football import CASES, PPO, TABLE, analyse, measured,
 from evorl.analysis.runs import Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.loop import first_job
-from evorl.reproduction.parts import Given, Sweep
-from evorl.reproduction.table import Found
+from evorl.reproduction.parts import Inputs, Sweep
+from evorl.reproduction.table import Results
 from evorl.util.errors import BadRequest
 
 STAND_IN = str(Path(__file__).parent / "mdp" / "stand_in")
@@ -57,7 +57,7 @@ def test_the_peer_is_asked_what_its_program_takes(program: Any) -> None:
         asked = json.loads(peer_settings((*PPO, *case.words), 3, 1000))
         assert {*asked} == {"cpus", "steps", *signature(program.ppo).parameters} and asked["seed"] == 3
     with pytest.raises(BadRequest, match="takes no words"):
-        rates(case, Given(["rl.lr=1"], Path()))
+        rates(case, Inputs(["rl.lr=1"], Path()))
 
 
 def test_the_games_of_the_peer_step_together(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +96,8 @@ def test_rows_say_rates_and_when_the_goals_were_there(monkeypatch: pytest.Monkey
         "football-rates/close-pictures": {"rates": {"evorl": [30.0, 20.0, 40.0], "RLlib": [10.0], "bare": [40.0]}},
         "football-peer/0": {"rows": [[5.0, 2048, 0.2], [9.0, 4096, 0.97]]},
     }
-    assert analyse(Found("ci", [], {})) is None
-    found = analyse(Found("ci", runs, told))
+    assert analyse(Results("ci", [], {})) is None
+    found = analyse(Results("ci", runs, told))
     assert found is not None
     assert found.rows == [["empty goal close, pictures, EnvPool", "30", "10", "3.00", "40", "75%"]]
     ours, theirs = found.also[0].rows

@@ -13,7 +13,7 @@ from benchmarks.opponents.arms import ARMS, Contest, gates, measured, train
 from benchmarks.opponents.strength import scores, seats_of, shares
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction import papers
-from evorl.reproduction.loop import Asked, first_job, reproduce
+from evorl.reproduction.loop import Request, first_job, reproduce
 
 
 def pair(a: str, b: str, *seats: tuple[int, int, int]) -> dict[str, object]:
@@ -77,7 +77,7 @@ def test_speed_compares_runs_that_differ_in_opponents_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["league_pong", "league_volley"])
 def test_a_tiny_contest_is_judged_and_reported(name: str, tmp_path: Path) -> None:
-    asked = Asked(f"opponents/{name}", "tiny", (), tmp_path / "runs", tmp_path / "out", False)
+    asked = Request(f"opponents/{name}", "tiny", (), tmp_path / "runs", tmp_path / "out", False)
     reproduce(papers.table(asked.name), asked)
     told = json.loads((tmp_path / "out" / f"{name}.json").read_text())
     assert [row[:2] for row in told["rows"]] == [[title, "2"] for title in ARMS.values()]

@@ -9,16 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.matches.players import Player
 from evorl.matches.records import key
 from evorl.ops.payoffs import alpha_rank, cyclic_share, nash_averaging, nash_conv, two_sided
 from evorl.ops.proportions import wilson
 from evorl.ops.ratings import ELO, bradley_terry, glicko2_of_all
 from evorl.util import seed as seeds
+
+if TYPE_CHECKING:
+    from evorl.matches.players import Player
 
 Array = NDArray[np.float64]
 RESAMPLES = 200

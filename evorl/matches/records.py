@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from evorl.matches.players import Player
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
 from evorl.util.names import check_can_be_made, check_names_directory
+
+if TYPE_CHECKING:
+    from evorl.matches.players import Player
 
 SETTING, GAMES = "setting.json", "games.jsonl"
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, fields, replace
-from pathlib import Path
+from dataclasses import fields, replace
 
-import msgspec
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -405,13 +402,6 @@ def test_it_draws_the_field() -> None:
 def test_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="leaves no room around a pillar"):
         Ground(size=4.0, pillar=2.0)
-
-
-def test_the_file_restates_the_defaults() -> None:
-    data = yaml.safe_load((Path(__file__).parents[2] / "conf" / "mdp" / "duel.yaml").read_text())
-    assert data.pop("_target_") == "evorl.mdp.duel.Duel"
-    assert data == asdict(Duel())
-    assert msgspec.convert(data, Duel) == Duel()
 
 
 @pytest.mark.parametrize("kind", [Knight, Archer])

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -485,13 +483,6 @@ def test_self_play_needs_an_even_number_of_slots() -> None:
     with pytest.raises(BadRequest, match="even number of slots") as error:
         Pong(opponent="self").arena(7, Episodes(0))
     assert error.value.key == "rl.slots"
-
-
-def test_the_file_restates_the_defaults() -> None:
-    file = yaml.safe_load((Path(__file__).parents[2] / "conf/mdp/pong.yaml").read_text())
-    assert file.pop("_target_") == "evorl.mdp.pong.Pong"
-    assert msgspec.convert(file, Pong) == Pong()
-    assert set(file) == set(asdict(Pong()))
 
 
 def test_pictures() -> None:

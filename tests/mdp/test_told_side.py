@@ -91,8 +91,9 @@ def test_the_key_gives_the_side_that_the_game_has() -> None:
 def test_what_is_told_already_is_left_alone() -> None:
     duel, cartpole = Duel(side="both", tell_side=True), Gymnasium(id="CartPole-v1", tell_side=True)
     for world in (duel, cartpole):
-        with closing(begin(world, 2, EPISODES)) as arena:
-            assert type(arena) is type(replace(world, tell_side=False).arena(2, EPISODES))
+        bare = replace(world, tell_side=False).arena(2, EPISODES)
+        with closing(begin(world, 2, EPISODES)) as arena, closing(bare):
+            assert type(arena) is type(bare)
 
 
 def test_an_arena_around_another_one_can_what_that_one_can() -> None:
