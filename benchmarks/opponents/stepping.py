@@ -22,7 +22,7 @@ from evorl.mdp.pettingzoo.world import PettingZoo
 from evorl.util.seed import Episodes, generator
 
 AIM = 0.85
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "mpe2.simple_spread_v3": {"kwargs": {"max_cycles": 100}},
     "mpe2.simple_tag_v3": {"kwargs": {"max_cycles": 100}},
     "pettingzoo.sisl.multiwalker_v9": {},
@@ -82,7 +82,7 @@ def main() -> None:
     args = arguments(__doc__, samples=7, seconds=3.0, games=8)
     facts, data, rows = machine(), {}, []
     for id, keys in CASES.items():
-        world = PettingZoo(id=id, **keys)  # type: ignore[arg-type]
+        world = PettingZoo(id=id, **keys)
         contestants = {"bare": bare(world), "evorl": ours(world, args.games)}
         asked = {name: lambda _, steps=steps: steps(args.seconds) for name, steps in contestants.items()}
         data[id] = found = alternate(asked, range(args.samples))

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import evorl.mdp
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Array, Decisions, WorldError
 from evorl.mdp.football import Football
 from evorl.mdp.football.engine import ACTIONS, BEGIN, RULE, turned
@@ -226,6 +227,7 @@ def test_what_came_of_a_game_is_saved_while_the_next_one_begins(
     monkeypatch.setattr(GameProcess, "ask", held_up)
     rows: dict[int, Row] = {}
     with closing(world(time_limit=3)) as game, closing(game.arena(2, Episodes(0))) as arena:
+        assert isinstance(arena, BattleArena)
         until(arena, rows, 0), until(arena, rows, 1)
         for number in range(3):
             held[0] = number == 2  # after which game 1 is over
@@ -234,7 +236,7 @@ def test_what_came_of_a_game_is_saved_while_the_next_one_begins(
                 until(arena, rows, 1)
         arena.send(np.array([0]), np.array([[0]]))
         until(arena, rows, 0)
-        while not arena._games[1].ended:  # type: ignore[attr-defined]
+        while not arena._games[1].ended:
             arena.send(np.array([0]), np.array([[RULE]]))
             until(arena, rows, 0)
         state, held[0] = arena.state_dict(), False

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from evorl.mdp.battle_side import BattleSide
 from evorl.mdp.core import Array, State, Step
 from evorl.mdp.football.arena import result
 from evorl.mdp.football.drawing import draw
@@ -47,7 +47,7 @@ class FootballBattle:
         self._steps: asyncio.Future[dict[int, Step]] | None = None
         self._paid = [0, 0]  # checkpoints, by side
         self.over = False
-        self.controllers = [FootballSide(self, side) for side in players]
+        self.controllers = [BattleSide(self, side) for side in players]
 
     async def __aenter__(self) -> Self:
         self._steps = asyncio.get_running_loop().create_future()
@@ -163,20 +163,3 @@ class FootballBattle:
         assert self._process is not None
         self._process.close()
         self._process = None
-
-
-class FootballSide:
-    """The controller of one side."""
-
-    def __init__(self, battle: FootballBattle, side: int) -> None:
-        self._battle, self._side = battle, side
-
-    @property
-    def state(self) -> State:
-        return self._battle.state(self._side)
-
-    async def __call__(self, action: Array) -> Step:
-        return await self._battle.act(self._side, int(action[0]))
-
-    def result(self) -> Mapping[str, float]:
-        return self._battle.result(self._side)

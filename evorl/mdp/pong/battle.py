@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from evorl.mdp.battle_side import BattleSide
 from evorl.mdp.core import Array, State, Step
 from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import Match, Opponent
@@ -34,7 +34,7 @@ class PongBattle:
         self._actions: dict[int, int] = {}  # of the current step, by player
         self._steps: asyncio.Future[list[Step]] | None = None  # outcome of the current step for each player
         self.over = False
-        self.controllers = [PongSide(self, player) for player in range(len(players))]
+        self.controllers = [BattleSide(self, player) for player in range(len(players))]
 
     async def __aenter__(self) -> Self:
         self._steps = asyncio.get_running_loop().create_future()
@@ -81,22 +81,3 @@ class PongBattle:
 
     def render(self) -> Array:
         return draw_game(self._match.rules, self._match.games, 0)
-
-
-class PongSide:
-    """The controller of one side."""
-
-    def __init__(self, battle: PongBattle, player: int) -> None:
-        self._battle, self._player = battle, player
-
-    @property
-    def state(self) -> State:
-        return self._battle.state(self._player)
-
-    async def __call__(self, action: Array) -> Step:
-        return await self._battle.act(self._player, int(action[0]))
-
-    def result(self) -> Mapping[str, float]:
-        return self._battle.result(self._player)
-
-    results_so_far = result
