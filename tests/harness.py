@@ -76,7 +76,7 @@ def with_known_loader(task: str, new: Any) -> Hydra:
 
     Compositions take memory, so a loader is forgotten after some.
     """
-    folders = [str(one.path) for one in new.config_search_path.get_path()]
+    folders = [str(element.path) for element in new.config_search_path.get_path()]
     if any(folder.startswith("file://") and not folder.startswith(f"file://{ROOT}") for folder in folders):
         return Hydra(task, new)
     known = LOADERS.get(str(folders))
