@@ -37,7 +37,8 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     The keys ``but`` may differ.
 
     A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
-    these groups, and rewards, that its version did not have are at their defaults, as in a resume.
+    these groups, and rewards, that its version did not have are at their defaults, as in a resume. So are mappings
+    that are empty by default.
     """
     begun, config = read_run_config(directory, key), dict(data)
     if "reward" in config:
@@ -50,12 +51,17 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     past, present = flatten(begun), flatten(job.round_trip(config))
     for name in dict.fromkeys([*present, *past]):
         old, new = (tree.get(name, _ABSENT) for tree in (past, present))
-        if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
+        if _same(old, new) or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
         if name == run_players.KEY and same_players(directory, old, new):
             continue
         raise OtherRun(f"job {directory.name} was begun with {old} in {directory}, and is {new} now", name)
     return config
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two values of a key are the same; one that an older version does not have is an empty mapping there."""
+    return bool(old == new) or ((old, new) == (_ABSENT, {}))
 
 
 def _periodic() -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from harness import experiment_of, go
 from plugin_packages import add_metadata, on_path, write
 
 import evorl
+from evorl import export
 from evorl.cli.plugin_check import Nonconformity, check_files
 from evorl.record import layout, metrics
 from evorl.record.provenance import plugins_of
@@ -90,9 +92,50 @@ def test_its_sampler_beside_another(folder: Path) -> None:
     assert made.rl.mix.keys["my_lab"].share == 0.5
 
 
+def test_its_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("rl.net.encoder=my_lab", "+rl.net.own.my_lab.waves=5")
+    assert go(*TRAINS, "rl=ppo", "rl.minibatch=64", *own) == 0
+    assert plugins_of(Path("run")) == {"my_lab": "0.1.0"}
+    before = evorl.load("run").policy.act(np.zeros((3, 4)))
+    assert go("resume=run", "budget.steps=384") == 0
+    run = evorl.load("run")
+    shape = cast(Any, run.policy.learner).policy.encoders.frequencies.shape
+    assert run.policy.act(np.zeros(4)) in (0, 1) and len(before) == 3 and shape == (4, 5)
+    assert export.main(["run", "out=policy.onnx", "episodes=1"]) == 0 and Path("policy.onnx").exists()
+    path = folder / "my_lab" / "network.py"
+    change(path, "angle.sin(), angle.cos()", "angle.sinh(), angle.cosh()")
+    sys.modules.pop("my_lab.network")
+    capsys.readouterr()
+    assert export.main(["run", "out=other.onnx", "episodes=1"]) == 2
+    line = "evorl: format: aten.sinh.default has no translation to ONNX; format=torch writes this network"
+    assert first_line(capsys) == line
+
+
+def test_a_network_that_fails_names_the_plugin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, words = folder / "my_lab" / "network.py", (*TRAINS, "rl=ppo", "rl.net.encoder=my_lab")
+    change(path, "        angle = x @", "        angle = x[10**6] @")
+    assert go(*words) == 1
+    assert first_line(capsys).startswith("evorl: plugin my_lab: IndexError: ")
+    sys.modules.pop("my_lab.network")
+    change(path, "class MyLab(Encoder):", "class Another(Encoder):")
+    assert go(*words) == 2
+    assert first_line(capsys).startswith(
+        "evorl: rl.net.encoder: plugin my_lab: my_lab.network:MyLab cannot be imported"
+    )
+    (folder / "my_lab-0.1.0.dist-info").rename(folder / "away")
+    assert go(*words) == 2
+    there = "no encoder 'my_lab'; there are nature, a3c, impala, elite"
+    assert first_line(capsys) == f"evorl: rl.net.encoder: {there}"
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (("rl=ppo", "rl.net.encoder=my_lap"), "rl.net.encoder: no encoder 'my_lap'; did you mean my_lab?"),
+        (
+            ("rl=ppo", "rl.net.encoder=my_lab", "+rl.net.own.my_lab.wave=1"),
+            "rl.net.own.my_lab.wave: unknown key; did you mean waves?",
+        ),
         (
             ("rl=dqn", "rl.sampling=my_lap"),
             "rl.sampling: no sampler 'my_lap'; did you mean my_lab?",
