@@ -112,13 +112,12 @@ def _check_stacked(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:
 def _check_replays(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:
     layout = Layout.of(encoder)
 
-    def features(theta: Tensor, *inputs: Tensor) -> Tensor:
-        found: Tensor = functional_call(encoder, layout.unflatten(theta), (inputs,))
-        return found
+    def features(theta: Tensor, *inputs: Tensor) -> tuple[Tensor]:
+        return (functional_call(encoder, layout.unflatten(theta), (inputs,)),)
 
-    def gradient(theta: Tensor, *inputs: Tensor) -> Tensor:
+    def gradient(theta: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         theta = theta.detach().requires_grad_()
-        return torch.autograd.grad(features(theta, *inputs).square().sum(), theta)[0]
+        return torch.autograd.grad(features(theta, *inputs)[0].square().sum(), theta)
 
     theta = layout.flatten(dict(encoder.named_parameters())) if layout.names else torch.zeros(0)
     theta, others = theta.detach(), tuple(x.flip(0) for x in rows)
@@ -130,4 +129,4 @@ def _check_replays(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:
         except RuntimeError as error:
             hint = "; one that is not light need not replay it" if what == "gradient" else ""
             raise Nonconformity(f"its {what} cannot be replayed{hint}: {reason(error)}") from error
-        require(_close(replayed, function(theta, *others)), f"its {what} is another one when it is replayed")
+        require(_close(replayed[0], function(theta, *others)[0]), f"its {what} is another one when it is replayed")

@@ -22,7 +22,7 @@ class NoKeys:
 class Kinds(Generic[T]):
     """The table of the classes that a key chooses from."""
 
-    base: type[T]
+    base: type
     """What each of them derives from."""
     own: Mapping[str, type[T]]
     """Those of evorl, by name."""
