@@ -135,6 +135,7 @@ def test_frozen_policies_have_encoders_of_their_own(net: Net) -> None:
 
 def test_all_weights_follow_from_the_seed(net: Net) -> None:
     box = Spec((STATE,), Box((-1.0,), (1.0,)))
-    for hyper, spec in ((PPO(net=net), Spec((STATE,), Discrete(2))), (TD3(net=replace(TD3().net, encoder="plain")), box)):
+    td3 = TD3(net=replace(TD3().net, encoder="plain"))
+    for hyper, spec in ((PPO(net=net), Spec((STATE,), Discrete(2))), (td3, box)):
         first, again, other = (hyper.learner(spec, seed, torch.device("cpu")).weights()[0] for seed in (1, 1, 2))
         assert torch.equal(first, again) and not torch.equal(first, other)
