@@ -23,7 +23,7 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
        evorl play run=RUN_DIR                                 play against a policy in the browser
        evorl reproduce [PAPER/TABLE profile=ci]               tables of papers, in a checkout
        evorl zoo [NAME]                                       trained policies, in a checkout
-       evorl new algorithm|evolver|world|sampler|package NAME begin a package of your own"""
+       evorl new KIND NAME                                    begin an algorithm, evolver, network, world, sampler"""
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
-"""The command that begins a package of your own: an algorithm, evolver, world or sampler, with tests, that learns.
+"""The command that begins a package of your own: an algorithm, evolver, network, world or sampler, with tests.
 
     python -m evorl.new algorithm my_pg     makes the folder my_pg/, a plugin of evorl
-    python -m evorl.new package my_lab      one with all four
+    python -m evorl.new package my_lab      one with all five
 
 docs/plugins.md tells how to go on.
 """
@@ -26,7 +26,8 @@ from typing import NamedTuple
 from evorl.cli import config
 from evorl.cli.groups import options
 from evorl.cli.overrides import GROUPS
-from evorl.replay.samplers.registry import SAMPLERS
+from evorl.nets import encoders
+from evorl.replay.samplers import registry
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.text import say
@@ -38,7 +39,7 @@ class Kind(NamedTuple):
     """What a package can have."""
 
     group: str
-    """The config group of its file; empty for a sampler, which has none."""
+    """The config group of its file; empty for a network and a sampler, which have none."""
     metrics: str
     """Its lines of metrics.yaml."""
     words: str
@@ -52,12 +53,14 @@ KINDS: Mapping[str, Kind] = {
         "mdp=cartpole ec={} ec.episodes=2 rl.net.hidden=[16] budget.steps=200_000",
     ),
     "world": Kind("mdp", "", "mdp={}"),
+    "network": Kind("", "", "mdp=cartpole rl=ppo rl.net.encoder={}"),
     "sampler": Kind("", "", "mdp=cartpole rl=dqn rl.sampling={}"),
 }  # fmt: skip
 ENTRY = """
-[project.entry-points."evorl.samplers"]
-{name} = "{name}.sampler:{kind}"
+[project.entry-points."{group}"]
+{name} = "{name}.{kind}:{class_name}"
 """
+GROUPS_OF_ENTRIES = {"network": encoders.KINDS.group, "sampler": registry.KINDS.group}
 PYTEST = """
 [tool.pytest.ini_options]
 testpaths = ["tests"]
@@ -92,9 +95,13 @@ def new(words: Sequence[str]) -> None:
 def files(name: str, kinds: Sequence[str]) -> dict[str, str]:
     """Return the files of a package with this name: their texts by path below its folder."""
     kind_name = class_name(name)
-    entry = ENTRY.format(name=name, kind=kind_name) if "sampler" in kinds else ""
+    entries = [
+        ENTRY.format(group=GROUPS_OF_ENTRIES[kind], name=name, kind=kind, class_name=kind_name)
+        for kind in kinds
+        if kind in GROUPS_OF_ENTRIES
+    ]
     made = {
-        "pyproject.toml": _filled("pyproject.toml", name) + entry + PYTEST,
+        "pyproject.toml": "".join([_filled("pyproject.toml", name), *entries, PYTEST]),
         f"{name}/__init__.py": f'"""{kind_name}: a plugin of evorl."""\n',
         "tests/test_files.py": _filled("test_files.py", name),
     }
@@ -138,8 +145,9 @@ def _checked(words: Sequence[str]) -> tuple[str, str]:
 
 def _taken(name: str) -> str:
     """What else has this name, in words; empty if nothing has it."""
-    if name in SAMPLERS:
-        return f"evorl's rl.sampling={name}"
+    for key, kinds in {"rl.sampling": registry.KINDS, "rl.net.encoder": encoders.KINDS}.items():
+        if name in kinds.own:
+            return f"evorl's {key}={name}"
     with config.opened() as hydra:
         for group in GROUPS:
             if name in options(hydra, group):

@@ -42,7 +42,7 @@ def test_it_makes_a_package(what: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_it_is_short() -> None:
     made = new.files("my_lab", [*new.KINDS])
-    for kind, lines in {"algorithm": 100, "evolver": 60, "world": 60, "sampler": 40}.items():
+    for kind, lines in {"algorithm": 100, "evolver": 60, "world": 60, "network": 40, "sampler": 40}.items():
         assert code(made[f"my_lab/{kind}.py"]) <= lines
 
 
@@ -53,11 +53,11 @@ def test_names_become_names_of_classes() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "expected algorithm|evolver|world|sampler|package NAME, such as: "),
-        (["algorithm"], "expected algorithm|evolver|world|sampler|package NAME, such as: "),
+        ([], "expected algorithm|evolver|world|network|sampler|package NAME, such as: "),
+        (["algorithm"], "expected algorithm|evolver|world|network|sampler|package NAME, such as: "),
         (
             ["algoritm", "my_pg"],
-            "makes one of algorithm, evolver, world, sampler, package, not 'algoritm'; did you mean a",
+            "makes one of algorithm, evolver, world, network, sampler, package, not 'algoritm'; did you mean a",
         ),
         (["algorithm", "My-pg"], "'My-pg' is no name of a Python package: small letters, digits and _, such as my_pg"),
         (["algorithm", "../x"], "'../x' is no name of a Python package"),
@@ -67,6 +67,7 @@ def test_names_become_names_of_classes() -> None:
         (["algorithm", "ppo"], "ppo is the name of the choice rl=ppo; choose another, such as my_ppo"),
         (["world", "pbt"], "pbt is the name of the choice ec=pbt"),
         (["sampler", "elite"], "elite is the name of evorl's rl.sampling=elite"),
+        (["network", "nature"], "nature is the name of evorl's rl.net.encoder=nature"),
         (["world", "json"], "json is the name of a module that this Python has"),
         (["world", "evorl"], "evorl is the name of a module"),
         (["world", "tests"], "tests is the name of the folder of tests"),
@@ -87,7 +88,7 @@ def test_its_tests_pass(tmp_path: Path) -> None:
     folder = write(tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0 and "10 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and "12 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(

@@ -59,5 +59,5 @@ def test_its_entry_points_are_those_of_new() -> None:
         if kind == "toml":
             ((group, points),) = tomllib.loads(text)["project"]["entry-points"].items()
             ((name, value),) = points.items()
-            made = tomllib.loads(new.files(name, ["sampler"])["pyproject.toml"])["project"]["entry-points"]
+            made = tomllib.loads(new.files(name, [*new.KINDS])["pyproject.toml"])["project"]["entry-points"]
             assert made[group] == {name: value}

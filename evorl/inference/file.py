@@ -16,6 +16,7 @@ from evorl.inference.check import Run, onnx_program, torch_program
 from evorl.inference.module import PolicyModule, traced
 from evorl.mdp.core import Box, World
 from evorl.mdp.result_features import feature_names
+from evorl.util.errors import BadRequest
 
 Format = Literal["onnx", "unity", "godot", "torch"]
 KEY = "evorl"
@@ -28,14 +29,17 @@ class PolicyFile:
     """A policy in one of the formats, with its weights and its description inside."""
 
     def __init__(self, module: PolicyModule, form: Format) -> None:
-        """Raises `evorl.inference.operations.Untranslated` for a network that ONNX files cannot have yet."""
+        """Raises `BadRequest` for a network that ONNX files cannot have yet."""
         self.module, self.form = module, form
         with _quiet():
             self.program = traced(module)
             if form != "torch":
-                from evorl.inference.graph import onnx_model
+                from evorl.inference.graph import Untranslated, onnx_model
 
-                self.model = onnx_model(self.program, module.inputs, module.outputs)
+                try:
+                    self.model = onnx_model(self.program, module.inputs, module.outputs)
+                except Untranslated as error:
+                    raise BadRequest(f"{error}; format=torch writes this network", "format") from None
 
     def content(self, description: Mapping[str, Any]) -> bytes:
         """The bytes of the file."""

@@ -197,7 +197,7 @@ def plain_network(learner: NetworkLearner[Any]) -> Policy | ActionValues:
     else:
         assert not isinstance(learner.policy, PolicyPerSide)
         network = copy.deepcopy(learner.policy)
-    network.load_state_dict(named)
+    network.load_state_dict({**dict(network.named_buffers()), **named})
     network.requires_grad_(False)
     return network
 

@@ -77,6 +77,7 @@ TRANSLATIONS |= {
     aten.tanh.default: _plain("Tanh"), aten.sigmoid.default: _plain("Sigmoid"), aten.relu.default: _plain("Relu"),
     aten.exp.default: _plain("Exp"), aten.log.default: _plain("Log"), aten.erf.default: _plain("Erf"),
     aten.neg.default: _plain("Neg"), aten.abs.default: _plain("Abs"), aten.sqrt.default: _plain("Sqrt"),
+    aten.sin.default: _plain("Sin"), aten.cos.default: _plain("Cos"),
     aten.sign.default: _plain("Sign"), aten.mm.default: _plain("MatMul"), aten.bmm.default: _plain("MatMul"),
     aten.where.self: _plain("Where"), aten.bitwise_and.Tensor: _plain("And"), aten.bitwise_not.default: _plain("Not"),
     aten.add.Tensor: _of_two("Add"), aten.sub.Tensor: _of_two("Sub"), aten.mul.Tensor: _of_two("Mul"),
@@ -241,6 +242,19 @@ def _sum(graph: Graph, node: fx.Node, x: Any, axes: list[int], keep: bool = Fals
 @_translates(aten.mean.dim)
 def _mean(graph: Graph, node: fx.Node, x: Any, axes: list[int], keep: bool = False) -> Any:
     return graph.add("ReduceMean", node, x, axes=axes, keepdims=int(keep))
+
+
+@_translates(aten.native_layer_norm.default)
+def _layer_norm(
+    graph: Graph, node: fx.Node, x: Any, shape: Sequence[int], weight: Any, bias: Any, epsilon: float
+) -> Any:
+    axes = [*range(-len(shape), 0)]
+    centred = graph.add("Sub", node, x, graph.add("ReduceMean", node, x, axes=axes, keepdims=1))
+    variance = graph.add("ReduceMean", node, graph.add("Mul", node, centred, centred), axes=axes, keepdims=1)
+    deviation = graph.add("Sqrt", node, graph.add("Add", node, variance, torch.tensor(epsilon)))
+    out = graph.add("Div", node, centred, deviation)
+    out = out if weight is None else graph.add("Mul", node, out, weight)
+    return (out if bias is None else graph.add("Add", node, out, bias),)
 
 
 @_translates(aten._softmax.default)

@@ -1,6 +1,6 @@
 """Networks of action values Q(s, .) for worlds with one choice among several.
 
-    inputs -> encoder (image: convolutions; else flattened) -> [LSTM] -> hidden layers -> values of all actions
+    inputs -> encoder (evorl.nets.encoders) -> [LSTM] -> hidden layers -> values of all actions
 
 A *dueling* network (Wang et al. 2016) has two stacks of hidden layers, computed as one: for the state's value and for
 the actions' advantages. A *noisy* one (Fortunato et al. 2018) has layers whose weights are perturbed by given noise.
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from evorl.mdp.core import Discrete, Spec
-from evorl.nets.encoders import encode_inputs, encoders, is_image
 from evorl.nets.policy import ACTIVATIONS, LSTM, Layer, Net, uniform_weights
 
 
@@ -30,10 +29,10 @@ class ActionValues(nn.Module):
         super().__init__()
         assert isinstance(spec.action, Discrete)
         self.spec = spec
-        self.light = not net.lstm and not any(is_image(entry) for entry in spec.inputs)  # as `Policy.light`
-        self.encoders, width = encoders(spec, net.encoder, dense=False)
-        self.core = LSTM(width, net.lstm) if net.lstm else None
-        width = net.lstm or width
+        self.encoders = net.encoders(spec.inputs, dense=False)
+        self.light = not net.lstm and self.encoders.light  # as `Policy.light`
+        self.core = LSTM(self.encoders.width, net.lstm) if net.lstm else None
+        width = net.lstm or self.encoders.width
         layer = Layer if noisy_std is None else partial(NoisyLayer, std=noisy_std)
         widths, self.shape = (width, *net.hidden), (len(spec.rewards), spec.action.n, atoms)
         self.hidden = nn.ModuleList(layer(2 if dueling else 1, i, o, net.bias) for i, o in pairwise(widths))
@@ -58,7 +57,7 @@ class ActionValues(nn.Module):
         [T, N] (or None where no episode starts), and the last carry.
         """
         lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
-        x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
+        x = self.encoders(tuple(x.flatten(0, len(lead) - 1) for x in inputs))
         if self.core is not None:
             assert carry is not None
             x, carry = self.core(x.view(*lead, -1), carry, start)

@@ -1,22 +1,57 @@
-"""Encoders of a world's inputs. Images, uint8 [N, C, H, W], go through one of four convolutional networks.
+"""Encoders of a world's inputs: what a network computes of them first. The key ``rl.net.encoder`` chooses one.
 
-All see pixels scaled to [0, 1]. With ``dense`` a linear layer follows the convolutions. Other inputs are flattened.
+evorl's are four convolutional networks of images, uint8 [N, C, H, W]. All see pixels scaled to [0, 1]. With ``dense`` a
+linear layer follows the convolutions. Other inputs are flattened.
+
+To write an encoder: subclass `Encoder`, name it by an entry point of a plugin in the group ``evorl.encoders`` (or add
+it to `ENCODERS`), and call `check` of `evorl.nets.conformance` in its test.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from evorl.mdp.core import Input, Spec
-from evorl.util.errors import BadRequest
+from evorl.mdp.core import Input
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.kinds import Kinds, NoKeys, options_of
 
-Encoder = Literal["nature", "a3c", "impala", "elite"]
+Inputs = tuple[Input, ...]
+
+
+class Encoder(nn.Module, ABC):
+    """A function of all inputs, each [N, *shape], to features float32 [N, width].
+
+    It is straight-line, without random numbers, and has no state but its parameters: a row's features depend on that
+    row alone. Weights of linear layers and convolutions are drawn as the learner's paper says.
+    """
+
+    options: ClassVar[type] = NoKeys
+    """The dataclass of its options, if it is a plugin's: the keys ``rl.net.own.NAME``."""
+    light: bool = False
+    """Whether gradient steps are replayed (`evorl.nets.capture`), which pays where operations are short. Not every
+    operation can be."""
+    width: int
+    """Numbers of a row of features."""
+
+    def __init__(self, inputs: Inputs, keys: Any, dense: bool = True) -> None:
+        """``keys``: its options. ``dense``: whether it may end in a linear layer; those of action values do not, since
+        hidden layers follow."""
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """The features [N, width] of N rows."""
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw parameters that are not of linear layers or convolutions; those have been drawn."""
+        return
 
 
 class Convolutions(nn.Module):
@@ -123,25 +158,59 @@ class Flatten(nn.Module):
         return x.reshape(x.shape[0], -1).to(torch.float32)
 
 
-IMAGE_ENCODERS: dict[Encoder, type[Convolutions | ImpalaResNet]] = {
-    "nature": NatureCNN,
-    "a3c": A3CNet,
-    "impala": ImpalaResNet,
-    "elite": EliteCNN,
-}
+class ImageEncoder(Encoder):
+    """Each input by itself, side by side: images by a convolutional network, others flattened."""
+
+    images: ClassVar[type[Convolutions | ImpalaResNet]]
+
+    def __init__(self, inputs: Inputs, keys: Any, dense: bool = True) -> None:
+        super().__init__(inputs, keys, dense)
+        self.width = 0
+        for number, entry in enumerate(inputs):
+            module = self.images(entry.shape, dense) if is_image(entry) else Flatten(entry.shape)
+            self.add_module(str(number), module)
+            self.width += module.width
+        self.light = not any(map(is_image, inputs))
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        rows = [encode(x) for encode, x in zip(self.children(), inputs, strict=True)]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
 
 
-def encoders(spec: Spec, kind: Encoder, dense: bool = True) -> tuple[nn.ModuleList, int]:
-    """Return an encoder for each input, and the width of their outputs together."""
-    image = IMAGE_ENCODERS[kind]
-    modules = [image(entry.shape, dense) if is_image(entry) else Flatten(entry.shape) for entry in spec.inputs]
-    return nn.ModuleList(modules), sum(encoder.width for encoder in modules)
+class Nature(ImageEncoder):
+    images = NatureCNN
 
 
-def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:
-    """The encoded rows [N, width] of ``inputs``, each [N, ...]."""
-    rows = [encode(x) for encode, x in zip(encoders, inputs, strict=True)]
-    return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+class A3C(ImageEncoder):
+    images = A3CNet
+
+
+class Impala(ImageEncoder):
+    images = ImpalaResNet
+
+
+class Elite(ImageEncoder):
+    images = EliteCNN
+
+
+ENCODERS: Mapping[str, type[Encoder]] = {"nature": Nature, "a3c": A3C, "impala": Impala, "elite": Elite}
+KINDS = Kinds(Encoder, ENCODERS, "evorl.encoders", "encoder")
+
+
+def encoder_of(name: str, own: Mapping[str, Any], inputs: Inputs, dense: bool = True) -> Encoder:
+    """The encoder of this name for these inputs; ``own``: options of plugins' encoders by name."""
+    kind, keys = choice(name, own)
+    return kind(inputs, keys, dense)
+
+
+def choice(name: str, own: Mapping[str, Any]) -> tuple[type[Encoder], Any]:
+    """The class of an encoder and its options. Raises `BadRequest` for an unknown name and for wrong options."""
+    if name not in ENCODERS and name not in KINDS.of_plugins():
+        known = [*ENCODERS, *KINDS.of_plugins()]
+        there = f"; there are {', '.join(known)}"
+        raise BadRequest(f"no encoder {name!r}{nearest(name, known) or there}", KINDS.key)
+    kind = KINDS.kind_of(name)
+    return kind, options_of(name, kind.options, own, "own")
 
 
 def is_image(entry: Input) -> bool:

@@ -1,6 +1,6 @@
 """Policy and value networks built from a world's Spec.
 
-    inputs -> encoder (image: convolutions; else flattened) -> [LSTM] -> hidden layers -> policy head, value head
+    inputs -> encoder (evorl.nets.encoders) -> [LSTM] -> hidden layers -> policy head, value head
 
 Actor and critic have their own hidden layers unless ``shared``; they still cost one product per layer,
 since their weights are stacked: at small widths a network's time is the number of its operations.
@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from evorl.mdp.core import Box, Spec
 from evorl.nets.distributions import LOG_STD, outputs
-from evorl.nets.encoders import Encoder, encode_inputs, encoders, is_image
+from evorl.nets.encoders import KINDS, Encoder, Inputs, choice, encoder_of
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
@@ -31,9 +31,8 @@ Activation = Literal["tanh", "relu", "leaky_relu", "silu"]
 class Net:
     """Shape of the network."""
 
-    encoder: Encoder = "nature"
-    """Network of images: of Mnih et al. 2015, of A3C, the ResNet of IMPALA, or that of elite_buffer_vtrace
-    (docs/atari.md, Networks)."""
+    encoder: str = "nature"
+    """Network of images: nature | a3c | impala | elite (docs/atari.md, Networks); or a plugin's, of any inputs."""
     hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers, of actor and critics each."""
     activation: Activation = "tanh"
@@ -50,8 +49,11 @@ class Net:
     """Whether the hidden layers and the heads have biases."""
     output: Literal["linear", "tanh"] = "linear"
     """What the policy head's outputs go through: nothing, or tanh, which keeps a Box's mean within finite bounds."""
+    own: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Options of encoders of plugins: +rl.net.own.NAME.KEY=VALUE."""
 
     def __post_init__(self) -> None:
+        choice(self.encoder, self.own)
         if self.std == "state" and self.output == "tanh":
             raise BadRequest("tanh would bound the deviation too, which std=state takes from the same head", "output")
         if self.std == "state" and not self.bias:
@@ -59,6 +61,15 @@ class Net:
         low, high = LOG_STD
         if self.std == "state" and not low < self.log_std < high:
             raise BadRequest(f"std=state keeps it between {low:g} and {high:g}, and {self.log_std:g} is not", "log_std")
+
+    def encoders(self, inputs: Inputs, dense: bool = True) -> Encoder:
+        """The encoder of these inputs, whose weights are yet to be drawn."""
+        return encoder_of(self.encoder, self.own, inputs, dense)
+
+    @property
+    def root(self) -> str:
+        """The root module of its encoder's class."""
+        return KINDS.root_of(self.encoder)
 
 
 # in place where the gradient needs only the result: half the memory to write and to read again
@@ -152,9 +163,9 @@ class Policy(nn.Module):
     def __init__(self, spec: Spec, net: Net, critic: bool = True) -> None:
         super().__init__()
         self.spec, self.net = spec, net
-        self.encoders, width = encoders(spec, net.encoder)
-        self.core = LSTM(width, net.lstm) if net.lstm else None
-        width = net.lstm or width
+        self.encoders = net.encoders(spec.inputs)
+        self.core = LSTM(self.encoders.width, net.lstm) if net.lstm else None
+        width = net.lstm or self.encoders.width
         groups = 2 if critic and not net.shared else 1
         widths = (width, *net.hidden)
         self.hidden = nn.ModuleList(Layer(groups, i, o, net.bias) for i, o in pairwise(widths))
@@ -184,6 +195,7 @@ class Policy(nn.Module):
                 for weight in (module.weight_x, module.weight_h):
                     for gate in weight.chunk(4, -1):
                         nn.init.orthogonal_(gate, 1.0, generator=generator)
+        self.encoders.initialise(generator)
         if isinstance(self.spec.action, Box) and self.net.std == "state":
             nn.init.constant_(self.policy.bias[len(self.spec.action.low) :], self.net.log_std)
 
@@ -197,7 +209,12 @@ class Policy(nn.Module):
     @property
     def light(self) -> bool:
         """Whether an update is few and small operations, so that their overhead is most of its time."""
-        return self.core is None and not any(is_image(entry) for entry in self.spec.inputs)
+        return self.core is None and self.encoders.light
+
+    @property
+    def batched(self) -> bool:
+        """Whether `raw_of_several` computes it: all weights are those of hidden layers and heads."""
+        return self.core is None and next(self.encoders.parameters(), None) is None
 
     def carry(self, rows: int) -> Tensor | None:
         """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
@@ -207,7 +224,7 @@ class Policy(nn.Module):
         """Rows [N, ...]; with a recurrent core [T, B, ...] with carry [2, B, H] and start bool [T, B], or None where no
         episode starts."""
         lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
-        x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
+        x = self.encoders(tuple(x.flatten(0, len(lead) - 1) for x in inputs))
         if self.core is not None:
             assert carry is not None
             x, carry = self.core(x.view(*lead, -1), carry, start)
@@ -224,9 +241,9 @@ class Policy(nn.Module):
     def raw_of_several(self, parameters: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
         """Raw outputs [K, S, O] of K policies of this form, with named parameters [K, ...] each, for rows [K, S, ...].
 
-        For a `light` network: batched products, and no critic, take a quarter of the time of `torch.func.vmap`.
+        For a `batched` network: batched products, and no critic, take a quarter of the time of `torch.func.vmap`.
         """
-        x = encode_inputs(self.encoders, tuple(x.flatten(0, 1) for x in inputs)).unflatten(0, (len(inputs[0]), -1))
+        x = self.encoders(tuple(x.flatten(0, 1) for x in inputs)).unflatten(0, (len(inputs[0]), -1))
         for number in range(len(self.hidden)):
             bias = parameters[f"hidden.{number}.bias"][:, 0] if self.net.bias else None
             x = self.activation(_products(x, parameters[f"hidden.{number}.weight"][:, 0], bias))
@@ -265,3 +282,6 @@ def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
             for x in (layer.weight, layer.bias):
                 if x is not None:
                     nn.init.uniform_(x, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
+    for each in module.modules():
+        if isinstance(each, Encoder):
+            each.initialise(generator)

@@ -1,6 +1,6 @@
 """Action-value networks: several critics Q(s, a) at once.
 
-    inputs -> encoder (image: convolutions; else flattened), with the action -> hidden layers -> value of each reward
+    inputs -> encoder (evorl.nets.encoders), with the action -> hidden layers -> value of each reward
 
 The critics' layers are stacked, so that each layer is one batched product. They share the encoder of an image.
 """
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from evorl.mdp.core import Box, Spec
-from evorl.nets.encoders import encoders
 from evorl.nets.flat import Layout
 from evorl.nets.policy import ACTIVATIONS, Activation, Layer, Net
 
@@ -25,14 +24,14 @@ class QFunctions(nn.Module):
     def __init__(self, spec: Spec, net: Net, critics: int, activation: Activation | None = None) -> None:
         super().__init__()
         assert isinstance(spec.action, Box)
-        self.encoders, width = encoders(spec, net.encoder)
-        widths = (width + len(spec.action.low), *net.hidden, len(spec.rewards))
+        self.encoders = net.encoders(spec.inputs)
+        widths = (self.encoders.width + len(spec.action.low), *net.hidden, len(spec.rewards))
         self.layers = nn.ModuleList(Layer(critics, i, o) for i, o in pairwise(widths))
         self.activation = ACTIVATIONS[activation or net.activation]
 
     def forward(self, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of actions [N, K] in the states of ``inputs``, each [N, ...]."""
-        x = torch.cat([*(encode(x) for encode, x in zip(self.encoders, inputs, strict=True)), action], -1)
+        x = torch.cat([self.encoders(inputs), action], -1)
         *hidden, head = self.layers
         for layer in hidden:
             x = self.activation(layer(x))

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec
-from evorl.nets.encoders import Encoder, encode_inputs, encoders
-from evorl.nets.policy import uniform_weights
+from evorl.nets.policy import Net, uniform_weights
 from evorl.util import seed as seeds
 
 
 class RandomFeatures:
-    def __init__(self, spec: Spec, encoder: Encoder, seed: int, device: torch.device) -> None:
-        self.encoders, _ = encoders(spec, encoder, dense=False)
+    def __init__(self, spec: Spec, net: Net, seed: int, device: torch.device) -> None:
+        self.encoders = net.encoders(spec.inputs, dense=False)
         uniform_weights(self.encoders, torch.Generator().manual_seed(seeds.key(seed, "random features") >> 1))
         self.encoders.to(device)
         self.device = device
@@ -25,4 +24,5 @@ class RandomFeatures:
     def __call__(self, inputs: tuple[Tensor, ...]) -> Tensor:
         """The vectors [M, F] of states, each input [M, ...]: numbers as they are, and features of pictures."""
         with torch.inference_mode():
-            return encode_inputs(self.encoders, tuple(x.to(self.device) for x in inputs)).cpu()
+            features: Tensor = self.encoders(tuple(x.to(self.device) for x in inputs))
+            return features.cpu()

@@ -17,7 +17,7 @@ from evorl.replay.part import Encode, Part
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.samplers.core import RolloutKeys, Sampler
 from evorl.replay.samplers.queue import Queue, QueueKeys
-from evorl.replay.samplers.registry import TOLERANCE, RolloutSamplers, Sampling, kind_of, options_of, shares
+from evorl.replay.samplers.registry import KINDS, TOLERANCE, RolloutSamplers, Sampling, options_of, shares
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
@@ -55,7 +55,7 @@ class Shares:
     @property
     def compare(self) -> bool:
         """Whether a sampler compares feature vectors."""
-        return any(kind_of(name).compares for name in self.shares)
+        return any(KINDS.kind_of(name).compares for name in self.shares)
 
     def check(self, batch: int, fragment: int, learners: int = 1) -> None:
         """Raise `BadRequest` where a minibatch, a fragment of so many rollouts, or a learner's share does not fit."""
@@ -103,7 +103,7 @@ class Mixture:
         plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
         self.parts = {}
         for name, size in self.sizes.items():
-            keys, kind = mix.keys[name], kind_of(name)
+            keys, kind = mix.keys[name], KINDS.kind_of(name)
             rows = keys.rows(size, fragment)
             self.parts[name] = Part(kind(keys, rows, size), rows, like if kind.compares else plain)
         for part in self.parts.values() if compress else ():

@@ -125,8 +125,8 @@ class Hyper(ABC):
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
 
     def imports(self) -> tuple[str, ...]:
-        """Return the root modules of what its values choose, beside its class: of samplers."""
-        return ()
+        """Return the root modules of what its values choose, beside its class: of its encoder, of samplers."""
+        return (self.net.root,)
 
     @abstractmethod
     def storage(self, spec: Spec, slots: int) -> Batch:

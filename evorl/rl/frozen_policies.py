@@ -49,7 +49,7 @@ class FrozenPolicies:
 
     def _named(self) -> dict[str, Tensor]:
         """The parameters [K, ...] of a network of batched products, as views; nothing of others."""
-        batched = isinstance(self.learner.policy, Policy) and self.learner.policy.light
+        batched = isinstance(self.learner.policy, Policy) and self.learner.policy.batched
         return vmap(self.learner.layout.unflatten)(self.weights[0]) if batched else {}
 
     def carry(self, slots: int) -> Tensor | None:

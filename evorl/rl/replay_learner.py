@@ -23,7 +23,7 @@ from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
 from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.samplers.nearest import Nearest
-from evorl.replay.samplers.registry import Sampling, TransitionSamplers, kind_of, options_of, root_of, sole
+from evorl.replay.samplers.registry import KINDS, Sampling, TransitionSamplers, options_of, sole
 from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
 from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Hyper, Learned, Metrics
@@ -86,10 +86,10 @@ class ReplayHyper(Hyper):
 
     @property
     def sampler(self) -> type[Sampler]:
-        return kind_of(sole(self.sampling, self.replay))
+        return KINDS.kind_of(sole(self.sampling, self.replay))
 
     def imports(self) -> tuple[str, ...]:
-        return (root_of(sole(self.sampling, self.replay)),)
+        return (*super().imports(), KINDS.root_of(sole(self.sampling, self.replay)))
 
     @property
     def samples(self) -> int:
@@ -154,12 +154,12 @@ class ReplayLearner(NetworkLearner[H]):
     def sampler(self) -> Sampler:
         """Made when it is first needed, as the replay is."""
         h, name = self.hyper, sole(self.hyper.sampling, self.hyper.replay)
-        return kind_of(name)(options_of(name, h.replay), h.capacity, h.batch)
+        return KINDS.kind_of(name)(options_of(name, h.replay), h.capacity, h.batch)
 
     @cached_property
     def random_features(self) -> RandomFeatures:
         """What attentive sampling compares. Made when it is first needed."""
-        return RandomFeatures(self.spec, self.hyper.net.encoder, self.seed, self.device)
+        return RandomFeatures(self.spec, self.hyper.net, self.seed, self.device)
 
     @property
     def plays_uniformly(self) -> bool:

@@ -22,14 +22,13 @@ from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import log_prob_entropy, parameters
-from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
 from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.mixture import Minibatch, Mixture, Shares, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
-from evorl.replay.samplers.registry import RolloutSamplers, Sampling, in_shares, kind_of, root_of
+from evorl.replay.samplers.registry import KINDS, RolloutSamplers, Sampling, in_shares
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.batch import RolloutBatch
 from evorl.rl.core import Learned, Metrics
@@ -82,7 +81,7 @@ class RolloutHyper(OptimizerHyper):
         return Shares(self.sampling, self.replay)
 
     def imports(self) -> tuple[str, ...]:
-        return tuple(map(root_of, self.mix.shares))
+        return (*super().imports(), *map(KINDS.root_of, self.mix.shares))
 
     @property
     def _fragment(self) -> int:
@@ -99,14 +98,14 @@ class RolloutHyper(OptimizerHyper):
         plain = sum(sizes.values()) - sizes.get("features", 0)
         for name, keys in self.mix.keys.items():
             held = min(keys.capacity or self._fragment + self.batch, steps // self.horizon + self._fragment)
-            needed = held * (sum(sizes.values()) if kind_of(name).compares else plain)
+            needed = held * (sum(sizes.values()) if KINDS.kind_of(name).compares else plain)
             check_memory(needed, spec, f"rl.replay.{name}.capacity", f"{held} rollouts", copies=copies)
 
     def _features(self, spec: Spec) -> int:
         """Numbers of a feature vector; 0 where no sampler compares any."""
         if not self.mix.compare:
             return 0
-        last = self.net.hidden[-1:] or (self.net.lstm or encoders(spec, self.net.encoder)[1],)
+        last = self.net.hidden[-1:] or (self.net.lstm or self.net.encoders(spec.inputs).width,)
         return self.projection or last[0]
 
 

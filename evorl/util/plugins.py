@@ -87,10 +87,16 @@ def _path() -> Places:
 
 
 @cache
-def _installed(path: Places) -> Mapping[str, Plugin]:
+def _points(path: Places) -> metadata.EntryPoints:
+    """All entry points; to read the files of all distributions takes most of the time that plugins cost a start."""
     invalidate_caches()
+    return metadata.entry_points()
+
+
+@cache
+def _installed(path: Places) -> Mapping[str, Plugin]:
     roots: dict[str, str] = {}
-    for point in metadata.entry_points(group=GROUP):
+    for point in _points(path).select(group=GROUP):
         root = _root(point)
         if root.isidentifier() and root != "evorl":
             roots.setdefault(root, "unknown" if point.dist is None else point.dist.version)
@@ -99,7 +105,7 @@ def _installed(path: Places) -> Mapping[str, Plugin]:
 
 @cache
 def _entries(group: str, path: Places) -> Mapping[str, metadata.EntryPoint]:
-    points = metadata.entry_points(group=group)
+    points = _points(path).select(group=group)
     return {point.name: point for point in points if _root(point) in _installed(path)}
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from harness import experiment_of, go
 from plugin_packages import add_metadata, on_path, write
 
 import evorl
+from evorl import export
 from evorl.cli.plugin_check import Nonconformity, check_files
 from evorl.record import layout, metrics
 from evorl.record.provenance import plugins_of
@@ -21,6 +23,7 @@ from evorl.util import plugins
 
 SHORT = ("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.net.hidden=[8]", "hydra.run.dir=run")
 TRAINS = ("mdp=cartpole", "rl=my_lab", "rl.slots=8", "rl.horizon=16", "budget.steps=256", *SHORT)
+WITH_PPO = ("mdp=cartpole", "rl=ppo", "~tuned", *TRAINS[2:], "rl.minibatch=64")
 REPLAYS = ("mdp=cartpole", "~tuned", "rl.warm_up=64", "rl.batch=8", "budget.steps=128", *SHORT)
 
 
@@ -90,9 +93,48 @@ def test_its_sampler_beside_another(folder: Path) -> None:
     assert made.rl.mix.keys["my_lab"].share == 0.5
 
 
+def test_its_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert go(*WITH_PPO, "rl.net.encoder=my_lab", "+rl.net.own.my_lab.waves=5") == 0
+    assert plugins_of(Path("run")) == {"my_lab": "0.1.0"}
+    assert go("resume=run", "budget.steps=384") == 0
+    run = evorl.load("run")
+    shape = cast(Any, run.policy.learner).policy.encoders.frequencies.shape
+    assert run.policy.act(np.zeros(4)) in (0, 1) and shape == (4, 5)
+    assert export.main(["run=run", "out=policy.onnx", "episodes=1"]) == 0 and Path("policy.onnx").exists()
+    change(folder / "my_lab" / "network.py", "angle.sin(), angle.cos()", "angle.sinh(), angle.cosh()")
+    sys.modules.pop("my_lab.network")
+    capsys.readouterr()
+    assert export.main(["run=run", "out=other.onnx", "episodes=1"]) == 2
+    line = "evorl: format: aten.sinh.default has no translation to ONNX; format=torch writes this network"
+    assert first_line(capsys) == line and not Path("other.onnx").exists()
+
+
+def test_a_network_that_fails_names_the_plugin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, words = folder / "my_lab" / "network.py", (*WITH_PPO, "rl.net.encoder=my_lab")
+    info = folder / "my_lab-0.1.0.dist-info"
+    info.rename(folder / "away")
+    assert go(*words) == 2
+    assert first_line(capsys).startswith("evorl: rl.net.encoder: no encoder 'my_lab'; ")
+    (folder / "away").rename(info)
+    change(path, "class MyLab(Encoder):", "class Another(Encoder):")
+    assert go(*words) == 2
+    line = "evorl: rl.net.encoder: plugin my_lab: my_lab.network:MyLab cannot be imported"
+    assert first_line(capsys).startswith(line) and not Path("run").exists()
+    sys.modules.pop("my_lab.network")
+    change(path, "class Another(Encoder):", "class MyLab(Encoder):")
+    change(path, "        angle = x @", "        angle = x[10**6] @")
+    assert go(*words) == 1
+    assert first_line(capsys).startswith("evorl: plugin my_lab: IndexError: ")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (("rl=ppo", "rl.net.encoder=my_lap"), "rl.net.encoder: no encoder 'my_lap'; did you mean my_lab?"),
+        (
+            ("rl=ppo", "rl.net.encoder=my_lab", "+rl.net.own.my_lab.wave=1"),
+            "rl.net.own.my_lab.wave: unknown key; did you mean waves?",
+        ),
         (
             ("rl=dqn", "rl.sampling=my_lap"),
             "rl.sampling: no sampler 'my_lap'; did you mean my_lab?",

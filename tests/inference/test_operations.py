@@ -20,6 +20,9 @@ OTHER = torch.tensor([[0.5, -1.0, 2.0, 0.0]])
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "arithmetic": lambda x: (x + OTHER) * 2 - x / 3,
     "functions": lambda x: torch.exp(-x.abs()) + torch.erf(x) + torch.sigmoid(x) + x.sign() * (x.abs() + 1).sqrt(),
+    "waves": lambda x: x.sin() * (2 * x).cos(),
+    "layer-norm": lambda x: nn.functional.layer_norm(x.view(-1, 2, 2), (2, 2), OTHER.view(2, 2), 1 - OTHER.view(2, 2)),
+    "layer-norm-alone": lambda x: nn.functional.layer_norm(x, (4,)),
     "logarithm": lambda x: (x.square() + 1).log() + (x.abs() + 1) ** 1.5,
     "activations": lambda x: torch.tanh(x) + torch.relu(x) + nn.functional.leaky_relu(x) + nn.functional.silu(x),
     "limits": lambda x: x.clamp(-0.5, 0.5) + x.clamp(min=0) + x.clamp(max=0) + x.clamp(-OTHER[0].abs(), OTHER[0].abs()),

@@ -97,7 +97,7 @@ def test_pictures_are_compared_by_random_features_that_never_change() -> None:
     images[4] = images[0]
     images[4, 0, :3, :3] = 0
     x = torch.zeros(5, 2)
-    first, again, other = (RandomFeatures(spec, "nature", seed, CPU)((images, x)) for seed in (0, 0, 1))
+    first, again, other = (RandomFeatures(spec, Net(), seed, CPU)((images, x)) for seed in (0, 0, 1))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert (first[:, -2:] == 0).all() and first.shape[1] > 60
     distance = torch.cdist(first, first)[0]

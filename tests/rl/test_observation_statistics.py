@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from rl_toys import Game, Games, Pushing, Wandering
 
 from evorl.mdp.core import Array, Discrete, Input, Spec
 from evorl.nets.distributions import noise_size
-from evorl.nets.encoders import Encoder
+from evorl.nets.encoders import ENCODERS
 from evorl.nets.policy import Net
 from evorl.nets.statistics import Moments
 from evorl.rl import observation_statistics
@@ -110,8 +110,8 @@ def test_a_crowd_sees_as_a_learner_with_the_same_statistics(game: type[Game], ne
         assert not torch.allclose(blind, want, atol=1e-3)
 
 
-@pytest.mark.parametrize("encoder", get_args(Encoder))
-def test_a_crowd_sees_pictures_as_a_learner_does(encoder: Encoder) -> None:
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_crowd_sees_pictures_as_a_learner_does(encoder: str) -> None:
     spec, net = Spec((Input("image", (2, 36, 40), "uint8"),), Discrete(5)), Net(encoder=encoder, hidden=(8,))
     learner, actor = PPO(net=net).learner(spec, 0, torch.device("cpu")), Actor(spec, net)
     genome = actor.share(learner.state_dict()["policy"])

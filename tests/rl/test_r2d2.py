@@ -167,7 +167,9 @@ def in_double(learner: Any) -> Any:
     learner.theta_target = learner.theta_target.double()
     learner.theta_target += 0.3 * torch.randn(len(learner.theta), generator=torch.Generator().manual_seed(0)).double()
     learner.support = learner.support.double()
-    learner.policy.encoders[0].forward = lambda x: x.flatten(1)  # which makes single precision of all numbers
+    next(learner.policy.encoders.children()).forward = lambda x: x.flatten(
+        1
+    )  # which makes single precision of all numbers
     return learner
 
 

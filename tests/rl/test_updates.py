@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,7 +91,8 @@ class Oracle:
     def __init__(self, learner: PolicyGradient) -> None:
         self.hyper, self.spec, self.seed = learner.hyper, learner.spec, learner.seed
         self.policy = Policy(self.spec, self.hyper.net).double()
-        self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
+        for encoder in self.policy.encoders.children():
+            encoder.forward = partial(torch.flatten, start_dim=1)  # ours casts to float32
         named = learner.layout.unflatten(learner.theta)
         self.policy.load_state_dict({name: x.double() for name, x in named.items()})
         self.optimizer = optimizer_of(self.hyper, self.policy.parameters())

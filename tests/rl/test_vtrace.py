@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class Oracle:
     def __init__(self, learner: Any) -> None:
         self.h, self.spec = learner.hyper, learner.spec
         self.policy = Policy(self.spec, self.h.net).double()
-        self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
+        for encoder in self.policy.encoders.children():
+            encoder.forward = partial(torch.flatten, start_dim=1)  # ours casts to float32
         self.policy.load_state_dict({k: x.double() for k, x in learner.layout.unflatten(learner.theta).items()})
         self.optimizer = optimizer_of(self.h, self.policy.parameters(), self.h.lr)
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from evorl.replay.rollouts import Array, Numbers
 from evorl.util import seed as seeds
+from evorl.util.kinds import NoKeys
 from evorl.util.types import Count, StateDict
 
 
@@ -54,11 +55,6 @@ class Memory(ABC):
     def random(self, key: int, step: int) -> np.random.Generator:
         """The random numbers of a gradient step."""
         return seeds.generator(key, step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoKeys:
-    """The options of a sampler without any."""
 
 
 class Sampler(ABC):

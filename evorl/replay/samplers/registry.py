@@ -20,9 +20,9 @@ from evorl.replay.samplers.nearest import NearestRollouts, NearestTransitions
 from evorl.replay.samplers.prioritized import Prioritized, PrioritizedKeys, PrioritizedRollouts, PrioritizedSequences
 from evorl.replay.samplers.queue import Queue, QueueKeys
 from evorl.replay.samplers.uniform import Uniform
-from evorl.util import plugins
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.typed import typed
+from evorl.util.kinds import Kinds
+from evorl.util.kinds import options_of as options_of_plugin
 from evorl.util.types import Fraction
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
@@ -33,8 +33,7 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
 Sampling = str | dict[str, Fraction]
 """The value of ``rl.sampling``."""
 TOLERANCE = 1e-6
-GROUP = "evorl.samplers"
-"""The group of entry points by which plugins name samplers."""
+KINDS = Kinds(Sampler, SAMPLERS, "evorl.samplers", "sampling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,37 +78,14 @@ def in_shares(**shares: float) -> dict[str, float]:
     return {option.name: shares.get(option.name, 0.0) for option in fields(RolloutSamplers) if option.name in SAMPLERS}
 
 
-def kind_of(name: str) -> type[Sampler]:
-    """The class of a sampler, which is imported if it is a plugin's. Raises `BadRequest` if that is none."""
-    if name in SAMPLERS:
-        return SAMPLERS[name]
-    entry = plugins.entries(GROUP)[name]
-    by = f"plugin {root_of(name)}: "
-    try:
-        kind = entry.load()
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", "sampling") from None
-    if not (isinstance(kind, type) and issubclass(kind, Sampler)):
-        raise BadRequest(f"{by}{entry.value} is no Sampler", "sampling")
-    return kind
-
-
-def root_of(name: str) -> str:
-    """The root module of a sampler's class."""
-    return "evorl" if name in SAMPLERS else plugins.entries(GROUP)[name].module.partition(".")[0]
-
-
 def options_of(name: str, options: Any) -> Any:
     """The options of a sampler, among those of a learner. Raises `BadRequest` for wrong ones of a plugin's."""
     if name in SAMPLERS:
         return getattr(options, name, None)
-    kind = kind_of(name).options
+    kind = KINDS.kind_of(name).options
     if isinstance(options, RolloutSamplers) and not issubclass(kind, RolloutKeys):
         kind = BufferKeys
-    try:
-        return typed(options.own.get(name, {}), kind)
-    except BadRequest as error:
-        raise error.under(f"replay.own.{name}") from None
+    return options_of_plugin(name, kind, options.own, "replay.own")
 
 
 def names(options: Any) -> list[str]:
@@ -123,7 +99,7 @@ def shares(sampling: Sampling, options: Any) -> dict[str, float]:
 
     ``options``: one of the dataclasses above.
     """
-    known = [*names(options), *sorted(plugins.entries(GROUP).keys() - SAMPLERS.keys())]
+    known = [*names(options), *KINDS.of_plugins()]
     share_of = {sampling: 1.0} if isinstance(sampling, str) else sampling
     for name in share_of:
         if name not in known:
@@ -131,7 +107,7 @@ def shares(sampling: Sampling, options: Any) -> dict[str, float]:
             raise BadRequest(f"no sampler {name!r}{nearest(name, known) or here}", "sampling")
     used = {name: share_of[name] for name in known if share_of.get(name)}
     for name in used.keys() - SAMPLERS.keys():
-        if kind_of(name).weighs and not isinstance(options, WeightedSamplers | RolloutSamplers):
+        if KINDS.kind_of(name).weighs and not isinstance(options, WeightedSamplers | RolloutSamplers):
             raise BadRequest(f"{name} weights transitions, which this learner does not", "sampling")
         options_of(name, options)
     total = sum(used.values())

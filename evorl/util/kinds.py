@@ -1,0 +1,62 @@
+"""Kinds that a key chooses by name: those of evorl, and those that entry points of plugins name (docs/plugins.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from evorl.util import plugins
+from evorl.util.errors import BadRequest
+from evorl.util.typed import typed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoKeys:
+    """The options of a kind without any."""
+
+
+@dataclass(frozen=True)
+class Kinds(Generic[T]):
+    """The table of the classes that a key chooses from."""
+
+    base: type
+    """What each of them derives from."""
+    own: Mapping[str, type[T]]
+    """Those of evorl, by name."""
+    group: str
+    """The entry points by which plugins name theirs."""
+    key: str
+    """The key that chooses, as errors name it."""
+
+    def of_plugins(self) -> list[str]:
+        """The names that plugins add, in alphabetical order; a name of evorl keeps its meaning."""
+        return sorted(plugins.entries(self.group).keys() - self.own.keys())
+
+    def kind_of(self, name: str) -> type[T]:
+        """The class of this name, which is imported if it is a plugin's. Raises `BadRequest` if that is none."""
+        if name in self.own:
+            return self.own[name]
+        entry = plugins.entries(self.group)[name]
+        by = f"plugin {self.root_of(name)}: "
+        try:
+            kind = entry.load()
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", self.key) from None
+        if not (isinstance(kind, type) and issubclass(kind, self.base)):
+            raise BadRequest(f"{by}{entry.value} is no {self.base.__name__}", self.key)
+        return kind
+
+    def root_of(self, name: str) -> str:
+        """The root module of the class of this name."""
+        return "evorl" if name in self.own else plugins.entries(self.group)[name].module.partition(".")[0]
+
+
+def options_of(name: str, kind: type, given: Mapping[str, Any], key: str) -> Any:
+    """The options of a plugin's kind, among those ``given`` at ``key`` by its name. Raises `BadRequest`."""
+    try:
+        return typed(given.get(name, {}), kind)
+    except BadRequest as error:
+        raise error.under(f"{key}.{name}") from None
