@@ -41,9 +41,7 @@ def _pairs(world: World, action: Box) -> tuple[Binding, ...]:
     return (*(Binding((), STILL, name, component) for component, name in enumerate(names)), *held)
 
 
-def action_of(
-    bindings: Sequence[Binding], action: Action, held: Collection[str], legal: Array | None
-) -> list[int] | list[float]:
+def action_of(bindings: Sequence[Binding], action: Action, held: Collection[str], legal: Array | None) -> Array:
     """The choice [K] of each component: of the bindings whose keys are all held, the last of those with the most keys.
 
     Where a choice is not allowed (``legal`` [L]), the choice without a key is taken, else the first that is allowed. Of
@@ -59,7 +57,7 @@ def action_of(
         still = [binding for binding in pressed if not binding.keys]
         order = [*(binding.choice for binding in (*best, *still)), *range(size)]
         chosen.append(next(choice for choice in order if allowed is None or allowed[choice]))
-    return [each[choice] for each, choice in zip(levels, chosen, strict=True)] if levels else chosen
+    return np.array([each[choice] for each, choice in zip(levels, chosen, strict=True)] if levels else chosen)
 
 
 def _levels(action: Box) -> list[tuple[float, float, float]]:
