@@ -185,6 +185,8 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
         "train/return", "eval/return_mean", "eval/win_mean", "loss/policy", "speed/steps_per_second",
     ]  # fmt: skip
     assert links.tags.count("table") == 9
+    assert text.count('</table></div><p class="hint">→ more columns: scroll</p>') == 9
+    assert ".wide.more+.hint{display:block}" in text and 'wide.classList.toggle("more"' in text
     headline = re.findall(r'<p class="headline">(.*?)</p>', text)
     assert len(headline) == 1 and headline[0].startswith("Best: rl.lr=0.0") and "leads since step" in headline[0]
     assert text.index('class="headline"') < text.index('class="best"') < text.index("<form")

@@ -30,6 +30,8 @@ PREFIXES = tuple(SECTIONS.values())
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
 WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
 """Metrics that are in tables only."""
+MAX_PANELS = 200
+"""Most metrics of a world that are drawn beside the main ones; the picture of 200 takes 0.2 GB, and each more 1 MB."""
 MAX_NAMES = 40
 """Most characters of the names of several algorithms in a subtitle."""
 MAX_SEEDS = 6
@@ -101,9 +103,12 @@ def gather(sources: Sources, choices: Choices) -> Content:
     varied = {name: group_runs(several) for name, several in members.items()}
     groups = {name: group_runs(several, choices.by) for name, several in members.items()} if choices.by else varied
     without = lacking() if any(map(wanted, varied.values())) else ""
+    notes = [*sources.notes, *([without] if without else [])]
     parts = []
     for number, (name, own) in enumerate(groups.items()):
-        main, others, single = _panels(own)
+        main, others, single, further = _panels(own)
+        if further:
+            notes.append(f"left out: {count(further, 'metric')} of {name} beyond {MAX_PANELS}; csv=true writes all")
         compared = comparisons(name, world_scores(name, own, choices.target))
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
         logs = searched.get(name, {}) | population_logs(own)
@@ -119,7 +124,6 @@ def gather(sources: Sources, choices: Choices) -> Content:
             )
         )  # fmt: skip
     joint = comparisons(ALL_WORLDS, joint_scores(groups, choices.target))
-    notes = [*sources.notes, *([without] if without else [])]
     return Content(runs=runs, worlds=parts, joint=joint, notes=notes, choices=choices)
 
 
@@ -176,12 +180,14 @@ def _logs_of_searches(
     return logs
 
 
-def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]], dict[str, list[Panel]]]:
-    """The panels of main metrics, by file name; those of others, and those of single values, by section."""
+def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]], dict[str, list[Panel]], int]:
+    """The panels of main metrics, by file name; those of others, and those of single values, by section; and the number
+    of other metrics beyond `MAX_PANELS`."""
     metrics = {name for group in groups for run in group.runs for name in run.series}
     main: dict[str, Panel] = {}
     others: dict[str, list[Panel]] = {}
     single: dict[str, list[Panel]] = {}
+    drawn = 0
     rest = sorted(
         (name for name in metrics.difference(MAIN_METRICS) if not WITHOUT_PICTURE.match(name)), key=_panel_order
     )
@@ -192,10 +198,12 @@ def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[P
         elif name in MAIN_METRICS:
             main[name.replace("/", "_")] = panel
         else:
-            others.setdefault(heading, []).append(panel)
+            drawn += 1
+            if drawn <= MAX_PANELS:
+                others.setdefault(heading, []).append(panel)
     if "train_return" in main:
         main["train_return_by_time"] = make_panel(groups, MAIN_METRICS[0], "seconds")
-    return main, others, single
+    return main, others, single, max(drawn - MAX_PANELS, 0)
 
 
 def _panel_order(metric: str) -> tuple[int, int, str]:

@@ -72,7 +72,7 @@ def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [
     "{", '"x"', '{"job": 1}', "\xff",
     *(json.dumps(line(job(9, "evolved", 0, 11.0, 11.0, 12.0)) | change)
-      for change in ({"kind": "?"}, {"ended": None}, {"ended": 3.0}, {"trained": 99.0})),
+      for change in ({"kind": "?"}, {"step": 1 << 60}, {"ended": None}, {"ended": 3.0}, {"trained": 99.0})),
 ])  # fmt: skip
 def test_a_damaged_line_is_counted_and_left_out(bad: str, tmp_path: Path) -> None:
     found = read_job_log(write(tmp_path, TWO[:2], after=f"{bad}\n" + json.dumps(line(TWO[2])) + "\n"))

@@ -155,11 +155,15 @@ DAMAGED = {
     "half a line": (b'{"id": 1, "par\n', "line 3 of {file} is damaged: Input data was truncated"),
     "no text": (b"\xff\xfe\n", "line 3 of {file} is damaged: "),
     "no line of it": (b"[1]\n", "line 3 of {file} is damaged: Expected `object`, got `array`"),
+    "a step that no run has": (
+        b'{"id": 1, "step": 1152921504606846976}\n',
+        "line 3 of {file} is damaged: Expected `int` <= 9007199254740992",
+    ),
     "without an id": (b'{"step": 1, "genes": {}}\n', "line 3 of {file} is damaged: Object missing required field `id`"),
 }
 
 
-@pytest.mark.slow_cases(but=("no text", "without an id"))
+@pytest.mark.slow_cases(but=("no text", "a step that no run has", "without an id"))
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_line_is_told_before_anything_is_written(
     damage: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -186,6 +190,16 @@ def test_a_journal_without_a_line(whole: Path, tmp_path: Path, capsys: pytest.Ca
     assert go(f"replay={tmp_path / 'run'}", f"hydra.run.dir={tmp_path / 'again'}") == 2
     assert capsys.readouterr().err == f"evorl: replay: {file} has no whole line\n"
     assert not (tmp_path / "again").exists()
+
+
+def test_a_journal_that_tells_a_far_end_is_repeated_up_to_its_last_line(whole: Path, tmp_path: Path) -> None:
+    """Else its replay would evaluate individuals for ever, which the last step seems to ask for."""
+    shutil.copytree(whole, tmp_path / "run")
+    file = tmp_path / "run" / "population.jsonl"
+    *lines, last = file.read_text().splitlines()
+    file.write_text("".join(f"{line}\n" for line in [*lines, json.dumps(json.loads(last) | {"step": 1 << 53})]))
+    assert go(f"replay={tmp_path / 'run'}", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    assert journal(tmp_path / "again") == journal(whole)
 
 
 def test_another_runs_journal(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
