@@ -3,10 +3,13 @@
 ``numbers`` is a game without rules, in Python: 16 numbers, 5 choices with a mask; ``sumo`` is the example in
 JavaScript, whose discs decide every 4 ticks. With 64 battles of two sides: decisions per second, and what of its
 processor evorl spends on one. With one battle: microseconds from the answer to the next row, also beside ``echo``: two
-Python programs that send each other as many bytes through the same kind of socket, without arena and client. Medians
-over the rounds, in which all take turns.
+Python programs that send each other as many bytes through the same kind of socket, without arena and client: what is
+left of a round trip if nobody computes. Medians over the rounds, in which all take turns.
 
     python benchmarks/speed/remote.py [--seconds 1.5] [--rounds 5] [--out DIR]
+
+On a busy machine a round trip waits for a core. `chrt -f 1 python benchmarks/speed/remote.py --seconds 0.3` lets its
+programs go before all others.
 """
 
 from __future__ import annotations
@@ -99,6 +102,7 @@ def percentiles(delays: list[float]) -> dict[str, float]:
 def main() -> None:
     args = arguments(__doc__, seconds=1.5, rounds=5)
     facts, rates = machine(), dict[str, Callable[[int], Any]]()
+    facts["scheduler"] = "first in, first out, before all others" if os.sched_getscheduler(0) else "the usual one"
     with ExitStack() as stack:
         echo = stack.enter_context(closing(Echo()))
 
@@ -123,12 +127,17 @@ def main() -> None:
             name: lambda _, game=game: game.delays(args.seconds) for name, game in (single | {"echo": echo}).items()
         }
         results = alternate(rates, range(args.rounds))
-    columns = ("decisions/s", "cpu", "p5", "p50", "p99")
+    columns = ("decisions/s", "cpu", "p5", "p50", "p99", "times echo")
+    for samples in results.values():
+        for one, floor in zip(samples, results["echo"], strict=True):
+            if "p99" in one:
+                one["times echo"] = one["p99"] / floor["p99"]
     rows = [
         [name, *(f"{median([one[each] for one in samples]):,.1f}" if each in samples[0] else "" for each in columns)]
         for name, samples in results.items()
     ]
     head = ["game", "decisions/s", "of evorl's processor, us a decision", "round trip, us: best 5 %", "median", "p99"]
+    head += ["p99 / echo's"]
     save(args.out, facts, page("Games in other programs", __doc__, head, rows), {"results": results})
 
 

@@ -20,6 +20,7 @@ import select
 import socket
 import struct
 from array import array
+from functools import lru_cache
 
 PROTOCOL = 1
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2
@@ -203,23 +204,29 @@ def _connected(address):
 
 def pack(value):
     """Encode None, booleans, numbers, text, bytes, lists and maps."""
+    if isinstance(value, (bytes, bytearray)):
+        return struct.pack(">BI", 0xC6, len(value)) + value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        pairs = [pack(each) for pair in value.items() for each in pair]
+        return struct.pack(">BI", 0xDF, len(value)) + b"".join(pairs)
+    if isinstance(value, (list, tuple)):
+        return struct.pack(">BI", 0xDD, len(value)) + b"".join(map(pack, value))
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, int):
         return struct.pack(">Bq", 0xD3, value) if not 0 <= value < 128 else struct.pack("B", value)
     if isinstance(value, float):
         return struct.pack(">Bd", 0xCB, value)
-    if isinstance(value, str):
-        data = value.encode()
-        return struct.pack(">BI", 0xDB, len(data)) + data
-    if isinstance(value, (bytes, bytearray)):
-        return struct.pack(">BI", 0xC6, len(value)) + value
-    if isinstance(value, (list, tuple)):
-        return struct.pack(">BI", 0xDD, len(value)) + b"".join(map(pack, value))
-    if isinstance(value, dict):
-        pairs = b"".join(pack(key) + pack(item) for key, item in value.items())
-        return struct.pack(">BI", 0xDF, len(value)) + pairs
     raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+@lru_cache
+def _text(value):
+    """Names of fields come with every message."""
+    data = value.encode()
+    return struct.pack(">BI", 0xDB, len(data)) + data
 
 
 def unpack(data):

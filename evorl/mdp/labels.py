@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+LOWEST, STILL, HIGHEST = range(3)
+"""What a person chooses for a component of a continuous action: an end of its range, or what is nearest to 0."""
+
 
 class Binding(NamedTuple):
     """What a person at the keyboard chooses for a component of an action."""
@@ -12,6 +15,7 @@ class Binding(NamedTuple):
     keys: tuple[str, ...]
     """Keys that are held, by the names of KeyboardEvent.key in browsers; none: what is chosen without a key."""
     choice: int
+    """For a continuous component `LOWEST`, `STILL` or `HIGHEST`."""
     label: str
     component: int = 0
 
@@ -30,5 +34,5 @@ class Labels:
         return ()
 
     def bindings(self, side: int) -> tuple[Binding, ...]:
-        """The keys with which a person plays this side; empty: digits choose."""
+        """The keys with which a person plays this side; empty: digits choose, or pairs of keys."""
         return ()

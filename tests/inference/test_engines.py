@@ -77,6 +77,16 @@ def test_unity_finds_the_names_of_its_loader() -> None:
     assert outputs["discrete_action_output_shape"].tolist() == [sizes]
 
 
+@pytest.mark.slow_cases(but=("ppo-gaussian",))
+@pytest.mark.parametrize("case", CASES)
+def test_unity_knows_every_operator_of_a_file(case: str) -> None:
+    learner, world = learner_for(*CASES[case])
+    model = onnx.load_from_string(content_of(module_of(learner, "unity"), "unity", world))
+    assert {node.op_type for node in model.graph.node} <= SENTIS
+    numbers = {constant.data_type for constant in model.graph.initializer}
+    assert numbers <= {FLOAT, INT64, TensorProto.INT32, TensorProto.BOOL}
+
+
 def test_unity_draws_as_the_policy_does() -> None:
     """Its normal noise becomes the noise of the policy: the drawn actions have the policy's probabilities."""
     spec = Spec((Input("x", (2,)),), Discrete(3), masked=True)

@@ -56,7 +56,7 @@ class Attack:
     def begin(self, place: int) -> None:
         slots = range(place * SIDES, (place + 1) * SIDES)
         self.battle[place] = self.connection.begin(place, 1, (0, 1), slots)
-        self.free = {(p, s) for p in range(PLACES) for s in range(SIDES) if not self.connection._asked[p, s]}
+        self.free = {(p, s) for p in range(PLACES) for s in range(SIDES) if self.connection._owed[p, s]}
 
     def close(self) -> None:
         self.connection.link.close()
@@ -185,7 +185,7 @@ class Attack:
     def answer(self) -> None:
         """Answer all sides; begin the battles anew whose frames said that they are over, as an arena does."""
         for place in range(PLACES):
-            sides = np.flatnonzero(self.connection._asked[place])
+            sides = np.flatnonzero(~self.connection._owed[place])
             if len(sides):
                 battles = np.full(len(sides), self.battle[place])
                 self.connection.act(battles, sides, np.zeros((len(sides), 2), np.int64))

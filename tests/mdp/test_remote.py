@@ -119,7 +119,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.slow_cases(but=("exit", "bomb", "garbage", "nan", "no choice"))
+@pytest.mark.slow_cases(but=("exit", "bomb", "garbage", "nan", "no choice", "twice"))
 @pytest.mark.parametrize("fault", SENTENCES)
 def test_a_failure_that_repeats_itself_ends_the_run_with_one_line(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))

@@ -60,6 +60,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         self._logs = Logs(self.spec.action, slots)
         self._waits, self._ended, self._broken, self._loading = np.zeros((4, slots), np.bool_)
         self._steps, self._cost = np.zeros((2, slots), np.int64)  # of the episode; of the last decision
+        self._counts = (np.arange(slots) % self.sides == 0).astype(np.int64)  # 1 for the slots whose cost is the game's
         self._results: dict[int, dict[str, float]] = {}
         self._held: dict[int, Rows] = {}  # first rows of episodes that begin anew, of slots that still wait
         self._fresh: list[int] = []  # slots that began to wait since the last recv
@@ -77,7 +78,7 @@ class RemoteArena(EpisodeEndHook, StepLimit):
         self._fresh = [slot for slot in self._fresh if slot not in fresh] if len(fresh) < len(self._fresh) else []
         self._fresh, self._later = self._fresh + self._later, []
         rows.slots = slots = np.array(fresh, np.int64)
-        rows.cost = int(self._cost[slots[slots % self.sides == 0]].sum())
+        rows.cost = int(self._cost[slots].dot(self._counts[slots]))
         rows.results, rows.failed = [], []
         if self._results:
             rows.results = [(slot, self._results.pop(slot)) for slot in fresh if slot in self._results]
@@ -150,19 +151,17 @@ class RemoteArena(EpisodeEndHook, StepLimit):
 
     def _outcomes(self, slots: Array, rows: Rows) -> None:
         """Take rows [n] of slots that asked, or whose episode ended."""
-        battles, over = self._battles, rows.end != Ask.GOES_ON
+        battles = self._battles
         first = battles.sent[slots] == 0
-        odd = (rows.cost == 0) != first
-        if some(first):
+        if some(first) or not every(rows.cost):
             self._steps[slots[first]] = 0
-            odd |= first & (rows.reward.any(1) | over)
-        if some(odd):
+            odd = ((rows.cost == 0) != first) | (first & (rows.reward.any(1) | (rows.end != Ask.GOES_ON)))
             why = "sent a first row with a cost, a reward or an end, or a later one without a cost"
             for slot in slots[odd].tolist():
                 battles.reject(battles.game_of(slot), why)
-            slots, rows, first, over = slots[~odd], rows.take(~odd), first[~odd], over[~odd]
+            slots, rows, first = slots[~odd], rows.take(~odd), first[~odd]
         self._steps[slots] += rows.cost
-        battles.hear(slots, over)
+        battles.hear(slots, rows.end != Ask.GOES_ON)
         if self._recovering:
             new = self._recover(slots, rows)
             slots, rows, first = slots[new], rows.take(new), first[new]

@@ -84,6 +84,7 @@ class Battles:
         self.games = [Match(index) for index in range(slots // sides)]
         self.sent = np.zeros(slots, np.int64)  # actions of the present attempt at the episode
         self.asked = np.zeros(slots, np.bool_)  # by the game, in the present attempt
+        self._game = np.arange(slots) // sides  # of each slot
         self._clock = HearingClock()
         self._look = 0.0  # when silent battles are looked for again
         self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
@@ -153,7 +154,7 @@ class Battles:
         """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
         self.sent[slots] += 1
         self.asked[slots] = False
-        self._since[slots // self._sides] = self._clock()
+        self._since[self._game[slots]] = self._clock()
         if self._only >= 0:
             self._act(self._only, slots, actions)
             return
@@ -166,13 +167,13 @@ class Battles:
             return
         try:
             self._rooms[room].act(self._battle[slots], self._side[slots], actions)
-            self._last[slots // self._sides] = self._rooms[room].said
+            self._last[self._game[slots]] = self._rooms[room].said
         except Cut as error:
             self._server.cut(self._rooms[room], str(error))
 
     def hear(self, slots: Array, over: Array) -> None:
         """Note that slots have asked, or that their episodes are ``over``."""
-        self._since[slots // self._sides] = self._clock()
+        self._since[self._game[slots]] = self._clock()
         self.asked[slots] = ~over
         self.over[slots] = over
 

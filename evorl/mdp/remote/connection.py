@@ -38,7 +38,7 @@ class Connection:
         self._number = np.full(self.capacity, -1)  # of the battle at each place
         self._begun = np.zeros(self.capacity, np.int64)  # battles so far
         self._slots = np.full((self.capacity, sides), -1)
-        self._asked = np.zeros((self.capacity, sides), np.bool_)  # sides that wait for an answer
+        self._owed = np.zeros((self.capacity, sides), np.bool_)  # sides whose next rows are to come
         self.spoke = time.monotonic()
         """When it last said something."""
         self.said = self.heard = 0
@@ -76,9 +76,8 @@ class Connection:
         number = int(self._begun[place]) * self.capacity + place
         if number >= 1 << 32:
             raise Nonsense("has played as many battles as there are numbers")
-        self._number[place], self._slots[place] = number, -1
-        self._slots[place, list(players)] = slots
-        self._asked[place] = False
+        self._number[place], self._slots[place], self._owed[place] = number, -1, False
+        self._slots[place, list(players)], self._owed[place, list(players)] = slots, True
         self._begun[place] += 1
         self._send(Begin(number, seed, players))
         return number
@@ -87,13 +86,13 @@ class Connection:
         """End the battle at a place, if there is one."""
         number = int(self._number[place])
         if number >= 0:
-            self._number[place] = -1
-            self._asked[place] = False
+            self._number[place] = self._slots[place] = -1
+            self._owed[place] = False
             self._send(Leave(number))
 
     def act(self, battles: Array, sides: Array, actions: Array) -> None:
         """Answer sides [n] of battles [n] with actions [n, K]."""
-        self._asked[battles % self.capacity, sides] = False
+        self._owed[battles % self.capacity, sides] = True
         sent = np.ascontiguousarray(actions, self.offer.sent_dtype)
         self._send(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes()))
 
@@ -103,7 +102,7 @@ class Connection:
 
     def waits(self, place: int) -> bool:
         """Whether the game waits for evorl at a place."""
-        return bool(self._asked[place].any())
+        return some((self._slots[place] >= 0) & ~self._owed[place])
 
     # -------------------------------------------------------------- from the game
 
@@ -134,20 +133,9 @@ class Connection:
             rows, number, place = rows.take(current), number[current], place[current]  # the others were left
             if not len(place):
                 return
-        try:
-            slots = self._slots[place, rows.side]
-        except IndexError:
-            raise Nonsense(f"spoke for side {rows.side.max()}; it has {self._asked.shape[1]}") from None
-        if some(slots < 0):
-            raise Nonsense(
-                f"spoke for side {rows.side[slots < 0][0]} of a battle, which has ended or is its own to decide"
-            )
-        before = np.count_nonzero(self._asked)
-        self._asked[place, rows.side] = True
-        if np.count_nonzero(self._asked) != before + len(place):
-            raise Nonsense("asked for a side that waits for an answer already")
-        if some(over := rows.end != Ask.GOES_ON):
-            self._asked[place[over], rows.side[over]] = False
+        slots = self._slots_that_owe(place, rows.side)
+        if some(rows.end):
+            over = rows.end != Ask.GOES_ON
             self._slots[place[over], rows.side[over]] = -1
         if faults := self.offer.faults(rows):
             for row, why in faults:
@@ -156,6 +144,21 @@ class Connection:
             rows, place, slots = rows.take(good), place[good], slots[good]
         if len(place):
             self._pass_on(place, slots, rows)
+
+    def _slots_that_owe(self, place: Array, side: Array) -> Array:
+        """Return the slots [n] of sides that speak. Raises `Nonsense` if one of them owes nothing."""
+        try:
+            slots = self._slots[place, side]
+        except IndexError:
+            raise Nonsense(f"spoke for side {side.max()}; it has {self._owed.shape[1]}") from None
+        owed = np.count_nonzero(self._owed)
+        self._owed[place, side] = False
+        if owed - np.count_nonzero(self._owed) != len(place):
+            if some(slots < 0):
+                which = side[slots < 0][0]
+                raise Nonsense(f"spoke for side {which} of a battle, which has ended or is its own to decide")
+            raise Nonsense("asked for a side that waits for an answer already")
+        return slots
 
     def _pass_on(self, place: Array, slots: Array, rows: Rows) -> None:
         """Give each owner its rows."""

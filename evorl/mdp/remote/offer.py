@@ -59,6 +59,29 @@ class Rows(NamedTuple):
         return same and (legal is None or self.legal is None or np.array_equal(legal[slot], self.legal[0]))
 
 
+class Column(NamedTuple):
+    """A field of `Ask`: rows of a shape."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    row_bytes: int
+
+    def read(self, data: memoryview, count: int) -> Array:
+        """Return the rows without a copy. Raises `Nonsense` if they have another size."""
+        if len(data) != (need := count * self.row_bytes):
+            raise Nonsense(f"sent {len(data):,} bytes as {self.name} of {count} rows, which need {need:,}")
+        return np.ndarray((count, *self.shape), self.dtype, data)
+
+
+def column(name: str, dtype: np.dtype[Any], *shape: int) -> Column:
+    return Column(name, dtype, shape, math.prod(shape) * dtype.itemsize)
+
+
+U1, U4, F4, F8 = (np.dtype(name) for name in ("u1", "<u4", "<f4", "<f8"))
+BATTLE, SIDE, COST, END = column("battle", U4), column("side", U1), column("cost", U4), column("end", U1)
+
+
 class Offer:
     """A game's first message as evorl understands it. Raises `Nonsense` for one that contradicts itself."""
 
@@ -79,13 +102,15 @@ class Offer:
                 check_name(name)
         except WorldError as error:
             raise Nonsense(f"offers what evorl cannot use: {error}") from None
-        self._shapes = [each.shape for each in inputs]
-        self._dtypes = [np.dtype(each.dtype).newbyteorder("<") for each in inputs]
+        self._inputs = [
+            column(f"input {each.name!r}", np.dtype(each.dtype).newbyteorder("<"), *each.shape) for each in inputs
+        ]
+        self._reward = column("reward", F4, len(hello.rewards))
+        self._results = column("results", F8, len(hello.results))
+        self._legal = column("legal", U1, sum(heads(action)))
         self._floats = [n for n, each in enumerate(inputs) if each.dtype == "float32"]
-        self._choices, (kind, self.width) = sum(heads(action)), action_format(action)
+        kind, self.width = action_format(action)
         self.sent_dtype = np.dtype("<f4") if kind is np.float32 else np.dtype("<i4")
-        self._rewards, self._results = len(hello.rewards), len(hello.results)
-        self._named = [f"input {each.name!r}" for each in inputs]
         self._splits = np.cumsum([0, *heads(action)[:-1]])
         if hello.battles * len(hello.sides) * self.row_bytes > MAX_FRAME:
             raise Nonsense(
@@ -95,8 +120,8 @@ class Offer:
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row of `Ask` at most."""
-        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        return 10 + 4 * len(self.hello.rewards) + sum(sizes) + self._choices + 8 * len(self.hello.results)
+        columns = BATTLE, SIDE, COST, END, self._reward, *self._inputs, self._legal, self._results
+        return sum(each.row_bytes for each in columns)
 
     # -------------------------------------------------------------- rows
 
@@ -104,25 +129,22 @@ class Offer:
         """Return the rows of messages, one after the other. Raises `Nonsense` if a column has not the offered form."""
         ask = asks[0] if len(asks) == 1 else _joined(asks)
         n = len(ask.side)
-        if len(ask.inputs) != len(self._shapes):
-            raise Nonsense(f"offered {len(self._shapes)} inputs and sent {len(ask.inputs)}")
-        end = _column("end", ask.end, U1, n)
-        results: Array = np.zeros((n, self._results))
+        if len(ask.inputs) != len(self._inputs):
+            raise Nonsense(f"offered {len(self._inputs)} inputs and sent {len(ask.inputs)}")
+        end = END.read(ask.end, n)
+        results: Array = np.zeros((n, *self._results.shape))
         if some(end) or len(ask.results):
             over = np.flatnonzero(end)
-            results[over] = _column("results", ask.results, F8, len(over), (self._results,))
-        inputs = tuple(
-            _column(self._named[k], data, self._dtypes[k], n, self._shapes[k]) for k, data in enumerate(ask.inputs)
-        )
+            results[over] = self._results.read(ask.results, len(over))
+        inputs = tuple([each.read(data, n) for each, data in zip(self._inputs, ask.inputs, strict=True)])
         legal = None
         if self.spec.masked:
-            bits = _column("legal", ask.legal, U1, n, (self._choices,))
+            bits = self._legal.read(ask.legal, n)
             if some(bits > 1):
                 raise Nonsense("sent a legal mask that is neither 0 nor 1")
             legal = bits.view(np.bool_)
-        battle, side, cost = _column("battle", ask.battle, U4, n), _column("side", ask.side, U1, n), ask.cost
-        reward = _column("reward", ask.reward, F4, n, (self._rewards,))
-        return Rows(battle, side, _column("cost", cost, U4, n), end, reward, inputs, legal, results)
+        battle, side, cost = BATTLE.read(ask.battle, n), SIDE.read(ask.side, n), COST.read(ask.cost, n)
+        return Rows(battle, side, cost, end, self._reward.read(ask.reward, n), inputs, legal, results)
 
     def faults(self, rows: Rows) -> list[tuple[int, str]]:
         """Return the rows whose content cannot be used, each with the reason."""
@@ -147,18 +169,6 @@ class Offer:
             if len(place):
                 return f"{_place(self.hello.inputs[k], place[0].tolist())} is {rows.inputs[k][row][tuple(place[0])]}"
         return "no action is legal"
-
-
-U1, U4, F4, F8 = (np.dtype(name) for name in ("u1", "<u4", "<f4", "<f8"))
-
-
-def _column(name: str, data: memoryview, dtype: np.dtype[Any], count: int, shape: tuple[int, ...] = ()) -> Array:
-    """Return a column [count, *shape] without a copy. Raises `Nonsense` if it has another size."""
-    need = count * math.prod(shape) * dtype.itemsize
-    if len(data) != need:
-        raise Nonsense(f"sent {len(data):,} bytes as {name} of {count} rows, which need {need:,}")
-    column = np.frombuffer(data, dtype)
-    return column.reshape(count, *shape) if shape else column
 
 
 def _joined(asks: Sequence[Ask]) -> Ask:

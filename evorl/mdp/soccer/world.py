@@ -8,7 +8,9 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.core import Arena, Array, Input, Spec, World
+from evorl.mdp.labels import Binding
 from evorl.mdp.soccer.arena import SoccerArena
+from evorl.mdp.soccer.keys import BALL, CONTINUOUS, MOVES, bindings
 from evorl.mdp.soccer.parameters import Rules
 from evorl.mdp.soccer.players import action_space, player_size, team_size
 from evorl.mdp.team_games import Side, learner_teams, with_side
@@ -75,6 +77,14 @@ class Soccer(Rules, World):
         if self.control == "team":
             return ("left (blue)", "right (red)")
         return tuple(f"{team} {k + 1}" for team in ("blue", "red") for k in range(self.team_size))
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        players = self.team_size // self.team_sides
+        return (CONTINUOUS * players,) if self.continuous else (MOVES, BALL) * players
+
+    def bindings(self, side: int) -> tuple[Binding, ...]:
+        return bindings(self.team_size // self.team_sides, side // self.team_sides, self.continuous)
 
     @property
     def longest_episode(self) -> int:
