@@ -145,8 +145,8 @@ def _checked(words: Sequence[str]) -> tuple[str, str]:
 
 def _taken(name: str) -> str:
     """What else has this name, in words; empty if nothing has it."""
-    for key, kinds in {"rl.sampling": registry.KINDS, "rl.net.encoder": encoders.KINDS}.items():
-        if name in kinds.own:
+    for key, own in {"rl.sampling": registry.KINDS.own, "rl.net.encoder": encoders.KINDS.own}.items():
+        if name in own:
             return f"evorl's {key}={name}"
     with config.opened() as hydra:
         for group in GROUPS:

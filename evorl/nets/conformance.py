@@ -35,7 +35,7 @@ def check(kind: type[Encoder], *inputs: Input, **options: Any) -> None:
     * Several of them are computed at once, with their weights stacked (`torch.func.vmap`), as populations and opponents
       are. The operations can be replayed (`evorl.nets.capture`), and of one that is `light` those of its gradient.
     """
-    keys = typed(options, kind.options)
+    keys: Any = typed(options, kind.options)
     encoder = _drawn(kind(inputs, keys))
     _check_weights(encoder, _drawn(kind(inputs, keys)))
     rows = _rows(inputs)

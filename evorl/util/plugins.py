@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import invalidate_caches, metadata
 from importlib.util import find_spec
@@ -87,16 +87,16 @@ def _path() -> Places:
 
 
 @cache
-def _points(path: Places) -> metadata.EntryPoints:
-    """All entry points; to read the files of all distributions takes most of the time that plugins cost a start."""
+def _select(path: Places) -> Callable[..., metadata.EntryPoints]:
+    """What selects among all entry points; to read the files of all distributions takes most of the time that plugins cost a start."""
     invalidate_caches()
-    return metadata.entry_points()
+    return metadata.entry_points().select
 
 
 @cache
 def _installed(path: Places) -> Mapping[str, Plugin]:
     roots: dict[str, str] = {}
-    for point in _points(path).select(group=GROUP):
+    for point in _select(path)(group=GROUP):
         root = _root(point)
         if root.isidentifier() and root != "evorl":
             roots.setdefault(root, "unknown" if point.dist is None else point.dist.version)
@@ -105,7 +105,7 @@ def _installed(path: Places) -> Mapping[str, Plugin]:
 
 @cache
 def _entries(group: str, path: Places) -> Mapping[str, metadata.EntryPoint]:
-    points = _points(path).select(group=group)
+    points = _select(path)(group=group)
     return {point.name: point for point in points if _root(point) in _installed(path)}
 
 
