@@ -88,7 +88,8 @@ def _path() -> Places:
 
 @cache
 def _select(path: Places) -> Callable[..., metadata.EntryPoints]:
-    """What selects among all entry points; to read the files of all distributions takes most of the time that plugins cost a start."""
+    """What selects among all entry points. To read the files of all distributions takes most of the time that plugins
+    cost a start."""
     invalidate_caches()
     return metadata.entry_points().select
 
