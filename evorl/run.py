@@ -129,6 +129,7 @@ def _single(composed: DictConfig) -> Path:
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
+    job.check_names(Path(composed.hydra.run.dir), "the run's directory", "hydra.run.dir")
     data, experiment = job.checked_experiment(plain, words)
     return begin(composed, words, data, experiment, places)
 

@@ -21,7 +21,11 @@ settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Pha
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Other tests than those of a GPU compare bits with the CPU's, and ``device=auto`` would take a GPU."""
+    """Other tests than those of a GPU compare bits with the CPU's, and ``device=auto`` would take a GPU.
+
+    pyribs would compile for seconds in every process, for archives of a few cells.
+    """
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -1,4 +1,4 @@
-"""The command ``evorl`` in a process of its own that is forked, once for all tests, after the costly imports.
+"""The command ``evorl`` in a process of its own that is forked after the costly imports and a first composition.
 
 For tests of what a command does, and of signals once it is at work. Those of how it starts start an interpreter.
 """
@@ -11,8 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PRELOADED = (
@@ -22,6 +25,7 @@ PRELOADED = (
     "evorl.population.loop",
     "evorl.analysis.figures",
     "evorl.rl.ppo",
+    "composed",
 )
 
 
@@ -33,6 +37,9 @@ class Forked:
         os.environ["OMP_NUM_THREADS"] = "1"
         forked = multiprocessing.get_context("forkserver")
         forked.set_forkserver_preload([*PRELOADED])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(Path(__file__).parent)]))  # all that it finds
+            forkserver.ensure_running()
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         whole = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **env}
         self._process = forked.Process(target=_command, args=(words, cwd, whole, out, err))

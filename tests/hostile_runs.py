@@ -200,13 +200,20 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
+def _content(path: Path) -> bytes:
+    """The content of a file. Raises OSError for anything else, such as a FIFO, which would be waited for."""
+    if not path.is_file() or path.stat().st_size > LIMIT_BYTES:
+        raise OSError(f"{path} is no file, or too large")
+    return path.read_bytes()
+
+
 def seal(place: Path) -> None:
     """Write the manifest of a checkpoint that was changed, as its maker would."""
     try:
-        manifest = json.loads((place / checkpoint.MANIFEST).read_bytes())
+        manifest = json.loads(_content(place / checkpoint.MANIFEST))
         manifest.pop("sha256", None)
         for name in manifest["files"]:
-            content = (place / name).read_bytes()
+            content = _content(place / name)
             manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError):
         return

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -30,8 +31,14 @@ def trees() -> Trees:
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 
 
+@cache
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a tree. To find them takes longer than to look at them, and many tests do."""
+    return [*ast.walk(tree)]
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -46,13 +53,13 @@ READERS = {"evorl/jobs/foreign_policies.py": [TENSORS_ALONE]}
 def executed(tree: ast.AST) -> Iterator[str]:
     """Every place where bytes could become code."""
     tensors_alone = {
-        id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and any(
+        id(node.func) for node in nodes(tree) if isinstance(node, ast.Call) and any(
             word.arg == "weights_only" and isinstance(word.value, ast.Constant) and word.value.value is True
             for word in node.keywords
         )
     }  # fmt: skip
     yield from (name for name in imported(tree) if name.partition(".")[0] in EXECUTING)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
             yield node.func.id
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -105,6 +112,29 @@ def canonical(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
+def mentioned(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported, and what may be one: names from another, and attributes of torch and ray."""
+    yield from imported(tree)
+    for node in nodes(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if isinstance(node, ast.Attribute) and (name := dotted(node)).startswith(("torch.", "ray.")):
+            yield name
+
+
+def test_mypy_reads_whatever_is_imported(trees: Trees) -> None:
+    """It skips what other packages import for themselves."""
+    rows = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    skipped, read = (
+        [name.removesuffix(".*") for row in rows if row.get("follow_imports") == kind for name in row["module"]]
+        for kind in ("skip", "normal")
+    )
+    names = {name for tree in trees.values() for name in mentioned(tree)}
+    assert {*read} <= names and "torch.distributed" in names
+    unread = {name for name in names if any(f"{name}.".startswith(f"{one}.") for one in skipped)}
+    assert {name for name in unread if not any(f"{name}.".startswith(f"{one}.") for one in read)} == set()
+
+
 DRAWING = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"}
 DRAWING |= {"multinomial", "poisson", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"}
 IN_PLACE = {"normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_", "geometric_", "log_normal_"}
@@ -148,9 +178,9 @@ def dotted(node: ast.AST) -> str:
 
 def random(tree: ast.AST) -> Iterator[str]:
     """Every use of a random number that no key of ours need have decided. Annotations create nothing."""
-    hints = {id(one) for node in ast.walk(tree) for hint in annotations(node) for one in ast.walk(hint)}
+    hints = {id(one) for node in nodes(tree) for hint in annotations(node) for one in ast.walk(hint)}
     yield from (name for name in imported(tree) if name in {"random", "secrets", "numpy.random", "torch.random"})
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Attribute) or id(node) in hints:
             continue
         name = dotted(node).replace("numpy.random.", "np.random.")
@@ -166,7 +196,7 @@ def annotations(node: ast.AST) -> list[ast.AST]:
 
 def given(tree: ast.AST, method: ast.Attribute) -> bool:
     """Whether the tensor's method is called with a generator."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func is method]
+    calls = [node for node in nodes(tree) if isinstance(node, ast.Call) and node.func is method]
     return any(word.arg == "generator" for call in calls for word in call.keywords)
 
 
@@ -196,7 +226,7 @@ def test_random_numbers_are_keyed(trees: Trees) -> None:
 
 def locale_dependent(tree: ast.AST) -> Iterator[str]:
     """Every place where text is read or written in the encoding of the locale."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -264,7 +294,7 @@ TOUCHING = {
 
 def touched(tree: ast.AST) -> Iterator[str]:
     """Every call that reaches a file by its path."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id == "open":
@@ -297,7 +327,7 @@ def test_files_and_functions_stay_small(trees: Trees) -> None:
     functions = {
         f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno
         for name, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: length for name, length in functions.items() if length >= 60} == {}
@@ -310,6 +340,7 @@ def test_util_knows_nobody(trees: Trees) -> None:
     assert {one for modules in ours.values() for one in modules if not one.startswith("evorl.util")} == set()
 
 
+@pytest.mark.slow  # make check does the same
 def test_layers() -> None:
     done = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

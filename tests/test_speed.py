@@ -116,3 +116,15 @@ def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_as
     with pytest.raises(KeyboardInterrupt):
         common.answer(python, str(sleeps))
     assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_ray_of_a_benchmark_asks_for_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.speed import common
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    says = tmp_path / "says.py"
+    says.write_text("import json, os; print(json.dumps(os.environ['RAY_AUTH_MODE']))")
+    assert common.answer(Path(sys.executable), str(says)) == "token"
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o777 == 0o600

@@ -61,7 +61,10 @@ def say(what: Any) -> None:
 
 def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
     """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
-    environment = {**os.environ, "PYTHONPATH": str(path), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
+    from evorl.cluster.ray.private_files import ensure_token  # here, since the peers' environment lacks its packages
+
+    ensure_token()  # other users of this machine can reach the ports of a Ray that a program starts
+    environment = {**os.environ, "PYTHONPATH": str(path), "RAY_AUTH_MODE": "token", "PYTHONWARNINGS": "ignore"}
     command = [str(python), str(HERE / program), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
 

@@ -16,6 +16,7 @@ from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Episode, Learner
 from evorl.rl.evaluation import MAX_STEPS
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
 ReadInputs = Callable[[Any], tuple[tuple[Array, ...], bool]]
@@ -28,7 +29,9 @@ class Policy:
         """``seed`` is that of drawn actions (``deterministic=False``)."""
         self.learner, self.world, self.seed = learner, world, seed
         self._spaces = world.environment_spaces()
-        self._read: ReadInputs = _by_spec(learner.spec) if self._spaces is None else _by_space(self._spaces[0])
+        reads = None if self._spaces is None else _by_space(self._spaces[0], len(learner.spec.inputs))
+        self._read: ReadInputs = reads or _by_spec(learner.spec)
+        self._plays = reads is not None or self._spaces is None
         self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
         self._calls = 0
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
@@ -48,7 +51,8 @@ class Policy:
 
         ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
         Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
-        dict by name. ``legal`` is the mask [L] or [B, L] of legal actions; without it all are.
+        dict by name. So does a policy that observes more than its environment tells (``mdp.features``). ``legal`` is
+        the mask [L] or [B, L] of legal actions; without it all are.
 
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
         ``state[:, b] = 0`` begins one in row b.
@@ -75,8 +79,15 @@ class Policy:
     ) -> list[PlayedEpisode]:  # fmt: skip
         """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset.
 
-        An episode that has not ended after ``max_steps`` is left, with a warning.
+        An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
+        observes more than the environment tells.
         """
+        if not self._plays:
+            names = ", ".join(entry.name for entry in self.spec.inputs)
+            raise BadRequest(
+                f"this policy observes {names}, and an environment alone does not tell all of it (mdp.features): "
+                "evaluate() plays the run's world, and act() takes these arrays"
+            )
         seeded = [seed, *[None] * (episodes - 1)][:episodes]
         return [self._play(env, seed, deterministic, max_steps) for seed in seeded]
 
@@ -140,11 +151,13 @@ class PlayedEpisode(NamedTuple):
     length: int
 
 
-def _by_space(space: Any) -> ReadInputs:
-    """Read observations of a gymnasium space."""
+def _by_space(space: Any, number: int) -> ReadInputs | None:
+    """Read observations of a gymnasium space; None unless it has this number of inputs, those of a policy."""
     from evorl.mdp.gymnasium.spaces import observation as inputs_of
 
     reads = [read for _, read in inputs_of(space)]
+    if len(reads) != number:
+        return None
 
     def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
         first = seen

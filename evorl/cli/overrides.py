@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep, Sweep
@@ -30,9 +31,9 @@ MOST_VALUES = 1_000_000
 def parse(overrides: Sequence[str], hydra: HasConfigLoader | None = None) -> list[Override]:
     """Parse command-line words; with ``hydra``, glob(*) can list the choices of a group.
 
-    Raises `BadRequest` for a word that Hydra cannot parse.
+    Raises `BadRequest` for a word that Hydra cannot parse. Nobody changes what a word was read as.
     """
-    return [_parse(text, hydra) for text in overrides]
+    return [_parse(text, hydra) if hydra else _read(text) for text in overrides]
 
 
 def lookup(config: DictConfig, key: str) -> Node | None:
@@ -81,6 +82,9 @@ def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
     _check_ranges(override)
     return override
+
+
+_read = lru_cache(1024)(_parse)  # one command reads its words several times, and Hydra's grammar takes milliseconds
 
 
 def _check_ranges(override: Override) -> None:

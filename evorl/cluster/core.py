@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
-from evorl.util.stop import end_wait
+from evorl.util.errors import WRONG_KINDS
+from evorl.util.stop import end_wait, stop_requested
 
 log = logging.getLogger("evorl")
 
@@ -34,10 +35,6 @@ def heartbeat() -> None:
     after which a silent worker counts as hung. In the driver's process it raises `Stopped` within `stoppable` once
     `stop_requested` says so, and else does nothing."""
     send_heartbeat.get()()
-
-
-stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", default=lambda: False)
-"""Whether the run is to stop; the session of a run sets it."""
 
 
 class Stopped(BaseException):
@@ -65,11 +62,15 @@ def stoppable() -> Iterator[None]:
 
 
 class MemberError(RuntimeError):
-    """An error that a member's method raised: member, class, message, and traceback as text."""
+    """An error that a member's method raised: member, class, message, and traceback as text.
 
-    def __init__(self, member: int, kind: str, message: str, trace: str) -> None:
-        super().__init__(f"member {member}: {kind}: {message}\n{trace}".rstrip())
-        self.member, self.kind, self.message, self.trace = member, kind, message, trace
+    ``kinds``: the names of its class, and of the classes that this derives from.
+    """
+
+    def __init__(self, member: int, kinds: Sequence[str], message: str, trace: str) -> None:
+        super().__init__(f"member {member}: {kinds[0]}: {message}\n{trace}".rstrip())
+        self.member, self.kind, self.message, self.trace = member, kinds[0], message, trace
+        self.wrong_data = bool(WRONG_KINDS & {*kinds})  # what data of the wrong kind raises
 
 
 def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
@@ -77,7 +78,7 @@ def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]
     if isinstance(error, tuple(plain)):
         return error
     trace = "".join(traceback.format_exception(error))
-    member_error = MemberError(member, type(error).__name__, str(error), trace)
+    member_error = MemberError(member, [kind.__name__ for kind in type(error).__mro__], str(error), trace)
     member_error.__cause__ = error
     return member_error
 

@@ -159,6 +159,8 @@ class Evolution(ABC):
 class IndependentEvolution(Evolution):
     """Hyper-parameters of evolvers whose individuals are evaluated independently of each other."""
 
+    hands_on: ClassVar[bool] = True
+    """Whether an individual may begin with the memory of another: with the replay of its learner, say."""
     together: Count | None = None
     """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
     start: Literal["network", "zeros"] = "network"

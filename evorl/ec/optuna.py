@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class Optuna(IndependentEvolution):
     """A sampler with optuna's defaults."""
 
+    hands_on = False
+
     sampler: Literal["tpe", "cma_es"] = "tpe"
     """What proposes: a tree-structured Parzen estimator or CMA-ES."""
 

@@ -21,6 +21,7 @@ class Random(IndependentEvolution):
     """Random search."""
 
     several = True
+    hands_on = False
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)

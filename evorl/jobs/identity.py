@@ -8,7 +8,10 @@ place relative to the run that names them, or if the checkpoint there is the one
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,6 @@ import msgspec
 from evorl.analysis.runs import flatten, home_of
 from evorl.cli.config import read_run_config
 from evorl.jobs import job, run_players
-from evorl.mdp.reward_terms import Terms
 from evorl.record import checkpoint
 from evorl.record.provenance import source_of
 from evorl.util.errors import BadRequest
@@ -36,22 +38,22 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
 
     The keys ``but`` may differ.
 
-    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
-    these groups, and rewards, that its version did not have are at their defaults, as in a resume. So are mappings
-    that are empty by default.
+    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys that
+    its version did not have are at their defaults, as in a resume: a new key's default is what was before it.
     """
     begun, config = read_run_config(directory, key), dict(data)
-    if "reward" in config:
-        begun.setdefault("reward", msgspec.to_builtins(Terms()))
-    for name, defaults in _periodic().items():
+    defaults = _defaults(config)
+    for name in ("eval", "checkpoint"):  # they hold a period, as ``every``
         if isinstance(group := begun.get(name), Mapping):
-            begun[name] = {**defaults, **group}
+            begun[name] = {**defaults[name], **group}
             if begun[name] == {**config[name], "every": None}:
                 config[name] = begun[name]
     past, present = flatten(begun), flatten(job.round_trip(config))
+    known = flatten(job.round_trip(defaults))
+    past = {name: known[name] for name in present.keys() & known.keys() if not _holds_key(begun, name)} | past
     for name in dict.fromkeys([*present, *past]):
         old, new = (tree.get(name, _ABSENT) for tree in (past, present))
-        if _same(old, new) or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
+        if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
         if name == run_players.KEY and same_players(directory, old, new):
             continue
@@ -59,16 +61,38 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
     return config
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Whether two values of a key are the same; one that an older version does not have is an empty mapping there."""
-    return bool(old == new) or ((old, new) == (_ABSENT, {}))
+def _holds_key(tree: Any, name: str) -> bool:
+    """Whether a nested mapping has a dotted key, or on the way to it something else than a mapping."""
+    for part in name.split("."):
+        if not isinstance(tree, Mapping):
+            return True
+        if part not in tree:
+            return False
+        tree = tree[part]
+    return True
 
 
-def _periodic() -> dict[str, dict[str, Any]]:
-    """The groups that hold a period, as ``every``, with their defaults."""
-    from evorl.training.experiment import Checkpoints, Evaluation
+def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of all keys that have one, nested, of the classes that a config names."""
+    from evorl.training.experiment import Experiment
 
-    return {"eval": msgspec.to_builtins(Evaluation()), "checkpoint": msgspec.to_builtins(Checkpoints())}
+    defaults = _of_fields(Experiment)
+    for name, group in config.items():
+        if isinstance(group, Mapping) and "_target_" in group:  # a class that was imported to check this config
+            module, _, kind = str(group["_target_"]).rpartition(".")
+            defaults[name] = _of_fields(getattr(sys.modules[module], kind))
+    return defaults
+
+
+def _of_fields(kind: Any) -> dict[str, Any]:
+    """The defaults of a dataclass as plain data, without those that are none, which no config holds either."""
+    plain = dict[str, Any]()
+    for field in fields(kind):
+        made = field.default_factory() if field.default_factory is not MISSING else field.default
+        if made is not MISSING and field.init:
+            with suppress(TypeError):
+                plain[field.name] = msgspec.to_builtins(made)
+    return plain
 
 
 def same_source(directory: Path, old: Any, new: Any) -> bool:

@@ -26,8 +26,9 @@ from evorl.util.typed import completed, shown, typed
 if TYPE_CHECKING:
     from evorl.opponents.sampler import RunPolicy
     from evorl.record.provenance import Source
+    from evorl.training.core import Work
     from evorl.training.experiment import Experiment
-    from evorl.training.session import OpenRun, Work
+    from evorl.training.session import OpenRun
     from evorl.training.train import Start
     from evorl.util.types import StateDict
 
@@ -329,6 +330,16 @@ def _write_config(directory: Path, data: dict[str, Any], others: Sequence[RunPol
     run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
     run_players.keep(directory, others)
     run_directory.replace(directory, CONFIG, config_yaml(data))
+
+
+NAME_BYTES = 255
+"""Most bytes of the name of a file or folder."""
+
+
+def check_names(place: Path, what: str, key: str, advice: str = "") -> None:
+    """Raise `BadRequest` at ``key`` where a name of a path is longer than names may be."""
+    if (bytes_ := max((len(os.fsencode(part)) for part in place.parts), default=0)) > NAME_BYTES:
+        raise BadRequest(f"the name of {what} takes {bytes_} bytes, more than the {NAME_BYTES} that fit{advice}", key)
 
 
 def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:

@@ -40,8 +40,6 @@ from evorl.util.text import printable, say
 
 KEY = "hydra.sweep.dir"
 SUBDIR = "hydra.sweep.subdir"
-NAME_BYTES = 255
-"""Of a name in a directory, on the usual file systems of Linux."""
 PATIENCE_S = 15.0
 
 
@@ -266,8 +264,9 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
         composed.hydra.job.num = composed.hydra.job.id = number
     HydraConfig.instance().set_config(composed)  # of which ${hydra:job.num} in a word is
     try:
-        data, experiment = job.checked_experiment(config.resolved(composed), words)
         folder = str(composed.hydra.sweep.subdir)
+        _check_names(Path(folder), number)  # before torch is imported
+        data, experiment = job.checked_experiment(config.resolved(composed), words)
     finally:
         HydraConfig.instance().set_config(base)
     return Planned(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
@@ -296,6 +295,11 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
     _build(missing)
 
 
+def _check_names(folder: Path, number: int) -> None:
+    advice = "; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it"
+    job.check_names(folder, f"job {number}'s directory", SUBDIR, advice)
+
+
 def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]) -> None:
     """Raise `BadRequest` unless each job has a folder of its own below the sweep's, and the same one at a resume."""
     if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
@@ -305,9 +309,7 @@ def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]
         folder = Path(plan.folder)
         if folder.is_absolute() or ".." in folder.parts or not folder.parts:
             raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
-        if (bytes_ := max(len(os.fsencode(part)) for part in folder.parts)) > NAME_BYTES:
-            why = f"the name of job {number}'s directory takes {bytes_} bytes, more than the {NAME_BYTES} that fit"
-            raise BadRequest(f"{why}; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it", SUBDIR)
+        _check_names(folder, number)
         if folder in taken:
             raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
         if run_directory.is_link(directory, plan.folder):

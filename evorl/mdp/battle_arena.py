@@ -223,7 +223,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
                 self._go_on(game)
                 if self._leaving or self._gives_up(game, error):
                     return
-                await asyncio.sleep(game.pause)
+                await self._loop.pause(game.pause)
             else:
                 game.ended, game.failures = True, 0
                 for slot in game.slots:

@@ -24,6 +24,7 @@ from evorl.mdp.spec import RESERVED_NAMES as RESERVED_NAMES
 from evorl.mdp.spec import Action as Action
 from evorl.mdp.spec import Box as Box
 from evorl.mdp.spec import Discrete as Discrete
+from evorl.mdp.spec import EpisodeFailed as EpisodeFailed
 from evorl.mdp.spec import Input as Input
 from evorl.mdp.spec import MultiDiscrete as MultiDiscrete
 from evorl.mdp.spec import SideSpec as SideSpec

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from evorl.util.stop import check_stop
+from evorl.util.stop import check_stop, stopping
 
 MAX_IDLE_PASSES = 64
 """Passes without progress after which a busy loop (some task polls) is paused."""
@@ -37,6 +37,19 @@ class PausingLoop:
         self._score: Callable[[], int] = int
         self._target = 1
         self._last = self._passes = 0
+        self._pausing: set[asyncio.Future[None]] = set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the run is to stop."""
+        if not seconds:
+            await asyncio.sleep(0)
+            return
+        over: asyncio.Future[None] = self.loop.create_future()
+        self._pausing.add(over)
+        try:
+            await asyncio.wait([over], timeout=seconds)
+        finally:
+            self._pausing.discard(over)
 
     def run(self, score: Callable[[], int], target: int = 1) -> None:
         """Run until ``score() >= target`` and no other task can run (except tasks that poll).
@@ -51,9 +64,15 @@ class PausingLoop:
         finally:
             self._may_stop = False
 
-    def _look(self) -> None:
-        if self._may_stop:
-            check_stop()
+    def _look(self) -> bool:
+        """Return whether pauses end now, since the run is to stop."""
+        if not self._may_stop:
+            return False
+        check_stop()
+        ended = [over for over in self._pausing if not over.done()] if stopping() else []
+        for over in ended:
+            over.set_result(None)
+        return bool(ended)
 
     def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
         """Cancel tasks and run until they have ended; return those that have not within the timeout."""
@@ -98,7 +117,7 @@ async def run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 class _Selector(selectors.DefaultSelector):
     def __init__(
-        self, pause: Callable[[bool], bool], stalled: Callable[[bool], None], look: Callable[[], None]
+        self, pause: Callable[[bool], bool], stalled: Callable[[bool], None], look: Callable[[], bool]
     ) -> None:
         super().__init__()
         self._pause, self._stalled, self._look = pause, stalled, look
@@ -121,7 +140,8 @@ class _Selector(selectors.DefaultSelector):
         """Wait for events, and look every `LOOK_S` whether the run is to stop."""
         ends = time.monotonic() + timeout
         while True:
-            self._look()
+            if self._look():
+                return []
             left = ends - time.monotonic()
             if (events := super().select(max(min(left, LOOK_S), 0))) or left <= LOOK_S:
                 return events

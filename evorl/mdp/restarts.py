@@ -6,7 +6,7 @@ import logging
 import traceback
 from typing import NamedTuple
 
-from evorl.mdp.core import WorldError
+from evorl.mdp.core import EpisodeFailed, WorldError
 
 LOG = logging.getLogger("evorl")
 PAUSES_S = (0.0, 5.0)
@@ -27,18 +27,21 @@ class Restarts:
     def __init__(self, name: str, episodes: int) -> None:
         self._name, self._episodes = name, episodes
         self._untold: list[_Failure] = []
+        self._plays = False  # some episode took a step before it failed
 
     def add(self, slot: int, seed: int, failures: int, stepped: bool, error: BaseException) -> float:
         """Note that the episode of this seed has failed so often; return the seconds to wait before it starts again.
 
         There is no need to wait for a world that is there: one that has ``stepped`` since the episode started.
 
-        Raises `WorldError`, with the error's traceback, if it must not start again.
+        Raises `EpisodeFailed`, with the error's traceback, if it must not start again; `WorldError` if no episode that
+        failed has taken a step: then nothing can be played.
         """
+        self._plays = self._plays or stepped
         if failures > len(PAUSES_S):
             self.tell()
             trace = "".join(traceback.format_exception(error))
-            raise WorldError(
+            raise (EpisodeFailed if self._plays else WorldError)(
                 f"{self._name} failed {failures} times in the episode of slot {slot} with seed {seed}:\n{trace}"
             ) from error
         pause = 0.0 if stepped else PAUSES_S[failures - 1]

@@ -17,6 +17,10 @@ class WorldError(RuntimeError):
     """A world failed permanently. The message ends with the world's traceback if there is one."""
 
 
+class EpisodeFailed(WorldError):
+    """An episode failed as often as it may, in a world that plays. It has no result; other actions may not fail."""
+
+
 def check_name(name: object) -> None:
     """Raise `WorldError` if a reward or a result cannot have this name, because it becomes part of a metric name."""
     if not isinstance(name, str) or not re.fullmatch(r"[^/\s]+", name):

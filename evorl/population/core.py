@@ -22,8 +22,8 @@ from evorl.population.journal import Entry, Journal
 from evorl.population.log_rows import top_rows
 from evorl.population.old_states import in_present_form
 from evorl.rl.core import Metrics
+from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
-from evorl.training.session import Progress
 from evorl.util.types import StateDict
 
 log = logging.getLogger("evorl")
@@ -56,6 +56,7 @@ class PopulationLoop(ABC, Generic[Request]):
         self.best: tuple[float, int] | None = None  # the highest fitness so far, and its step
         self.journal = Journal(order)
         self.in_flight: list[Request] = []
+        self.whole = True
         self._open = ExitStack()  # what `close` closes
         self._open.callback(experiment.mdp.close)
 
@@ -72,9 +73,11 @@ class PopulationLoop(ABC, Generic[Request]):
         with stoppable():  # requests in flight are in the checkpoint, and are sent again
             request = self._next()
             answer = self._answer(request)
+        self.whole = False
         self.in_flight.remove(request)
         progress = self._finish(request, answer)
         self.journal.add(progress.jobs or progress.evaluated)
+        self.whole = True
         return progress
 
     @abstractmethod

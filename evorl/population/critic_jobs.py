@@ -25,7 +25,7 @@ from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
 from evorl.population.critics import arrays
 from evorl.population.objectives import result_of_episodes
-from evorl.population.results import IndividualResult, failed_result
+from evorl.population.results import WITHOUT_RESULT, IndividualResult, failed_result, why
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite
@@ -208,8 +208,8 @@ class JobWorker:
         self.learner.random.fill_(lifetime.random)
         try:
             result, fragments = self._episodes(lifetime.role, lifetime.ids[place], lifetime.random)
-        except NotFinite as error:
-            result, fragments = failed_result(self.evolution, str(error)), []
+        except WITHOUT_RESULT as error:
+            result, fragments = failed_result(self.evolution, why(error)), []
         if lifetime.role == TRAINED:
             result = result._replace(weights=outcome[0].cpu().numpy())
         return result, fragments

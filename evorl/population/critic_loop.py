@@ -53,9 +53,9 @@ from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import fitness
 from evorl.rl.off_policy import OffPolicyHyper
 from evorl.rl.separate_updates import AnyLearner, load_critic
+from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
-from evorl.training.session import Progress
-from evorl.training.train import Start, device, evaluated, load_policy, spec
+from evorl.training.train import Start, best_evaluation, device, evaluated, load_policy, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -324,8 +324,7 @@ class CriticPopulation(PopulationLoop[Job]):
         return None if evaluated is None else fitness(evaluated)
 
     def result(self) -> dict[str, Any]:
-        best = None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}
-        return {"best": best, "evaluations": self.evaluations, "uncounted_steps": self.uncounted}
+        return {"best": best_evaluation(self.best), "evaluations": self.evaluations, "uncounted_steps": self.uncounted}
 
     def state_dict(self) -> StateDict:
         self._load_mean()

@@ -29,13 +29,13 @@ from evorl.population.evaluation import evaluation_plan
 from evorl.population.journal import IndividualEntry
 from evorl.population.log_rows import population_row
 from evorl.population.objectives import POINTS, check_results, mean
-from evorl.population.results import TaskResult, errors_under_ec, to_evaluation
+from evorl.population.results import WITHOUT_RESULT, TaskResult, errors_under_ec, to_evaluation, why
 from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import WarmStart, initial_states
-from evorl.rl.core import Metrics, NotFinite
+from evorl.rl.core import Metrics
 from evorl.rl.evaluation import evaluate_policy
+from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
-from evorl.training.session import Progress
 from evorl.training.train import Start, device
 from evorl.util.errors import BadRequest
 
@@ -283,8 +283,8 @@ class Population(PopulationLoop[Task]):
                 else:
                     learner = self.plan.learner(leader)
                     metrics = evaluate_policy(learner, e.mdp, e.seed, e.eval.episodes, e.eval.max_steps)
-            except NotFinite as error:  # these episodes are not those of its fitness
-                log.warning("individual %d cannot be evaluated at step %d: %s", leader.id, self.steps, error)
+            except WITHOUT_RESULT as error:  # these episodes are not those of its fitness
+                log.warning("individual %d cannot be evaluated at step %d: %s", leader.id, self.steps, why(error))
                 metrics = {"eval/return_mean": float("nan")}
             self._last_evaluation = self.leader, metrics
         return self._last_evaluation[1] | self.best_individual.metrics()

@@ -22,8 +22,15 @@ from evorl.population.episodes import SLOTS, fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
 from evorl.population.objectives import result_of_episodes
-from evorl.population.results import IndividualResult, TaskResult, failed_result, with_seconds
-from evorl.rl.core import Learner, NotFinite
+from evorl.population.results import (
+    WITHOUT_RESULT,
+    IndividualResult,
+    TaskResult,
+    failed_result,
+    why,
+    with_seconds,
+)
+from evorl.rl.core import Learner
 from evorl.rl.evaluation import (
     EvaluationNoise,
     episodes_in_order,
@@ -138,9 +145,9 @@ class PlayEvaluator:
                 *[0] * width * (crowd - len(individuals)),
             ]
             done = play_slots(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
-        except NotFinite as error:  # from the world; rows are independent, but the row at fault is unknown
+        except WITHOUT_RESULT as error:  # from the world; rows are independent, but the row at fault is unknown
             if len(individuals) == 1:
-                return [failed_result(e, str(error))]
+                return [failed_result(e, why(error))]
             return [answer for individual in individuals for answer in self._play(world, [individual])]
         finally:
             arena.close()

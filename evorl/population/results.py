@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Individual
-from evorl.util.errors import BadRequest
+from evorl.mdp.core import EpisodeFailed
+from evorl.rl.core import NotFinite
+from evorl.util.errors import BadRequest, reason
 from evorl.util.types import StateDict
 
 Array = NDArray[Any]
+WITHOUT_RESULT = (NotFinite, EpisodeFailed)
+"""What ends the evaluation of an individual, which then has no fitness; the run goes on."""
 
 
 class IndividualResult(NamedTuple):
@@ -63,6 +67,11 @@ def errors_under_ec() -> Iterator[None]:
         yield
     except BadRequest as error:
         raise error.under("ec") from None
+
+
+def why(error: Exception) -> str:
+    """The cause of an error of `WITHOUT_RESULT` in one line, without the world's traceback."""
+    return str(error) if isinstance(error, NotFinite) else f"{str(error).splitlines()[0]} {reason(error)}"
 
 
 def failed_result(evolution: Evolution, reason: str, cost: int = 0) -> IndividualResult:

@@ -38,7 +38,8 @@ from evorl.population.episodes import play_keyed_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import with_values
 from evorl.population.objectives import result_of_episodes
-from evorl.rl.core import Metrics, NotFinite
+from evorl.population.results import WITHOUT_RESULT, why
+from evorl.rl.core import Metrics
 from evorl.rl.evaluation import in_whole_games
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds
@@ -170,8 +171,8 @@ class Selection:
                     world, self.plan.learner(individual), keys, number, self.experiment.eval.max_steps
                 )
                 answer = result_of_episodes(self.evolution, played, world.sides)
-        except NotFinite as error:
-            log.warning("individual %d cannot be replayed: %s", individual.id, error)
+        except WITHOUT_RESULT as error:
+            log.warning("individual %d cannot be replayed: %s", individual.id, why(error))
             return np.array([-np.inf]), 0
         return self._scores(answer.result), answer.cost
 

@@ -28,8 +28,8 @@ from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
 from evorl.population.objectives import result_of_episodes
 from evorl.population.opposed import ACTING, appointed, games_of, layout_of, play_match, sides_of, split
-from evorl.population.results import IndividualResult, TaskResult, failed_result, with_seconds
-from evorl.rl.core import Learner, NotFinite, inherited, optimizers
+from evorl.population.results import WITHOUT_RESULT, IndividualResult, TaskResult, failed_result, why, with_seconds
+from evorl.rl.core import Learner, inherited, optimizers
 from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec
 from evorl.util import seed as seeds
@@ -71,10 +71,19 @@ def train_plan(
 
     space = Space(searched, sum(layout.sizes), fresh, tuple(layout.sizes))
     make = partial(kind or TrainEvaluator, experiment, evolution, searched)
-    check = partial(experiment.rl.check_memory, world, evolution.train_steps)
+    check = partial(experiment.rl.check_memory, world, _steps_of_a_line(experiment, evolution))
     return EvaluationPlan(
         space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
     )
+
+
+def _steps_of_a_line(experiment: Experiment, evolution: IndependentEvolution) -> int:
+    """Environment steps that a replay may hold: of one lifetime, or of all before it whose memory it begins with.
+
+    These are estimated: as if each of a population got the same share of the budget.
+    """
+    budget = experiment.budget.steps or experiment.mdp.budget
+    return evolution.train_steps + evolution.hands_on * budget // evolution.population
 
 
 class TrainEvaluator:
@@ -117,9 +126,9 @@ class TrainEvaluator:
                 assert isinstance(run.source, OpposedLockstep)
                 run.source.pool = pool
             return self._trained(run, individual, pool)
-        except NotFinite as error:
+        except WITHOUT_RESULT as error:
             return failed_result(
-                self.evolution, str(error), run.steps - (individual.memory["steps"] if individual.memory else 0)
+                self.evolution, why(error), run.steps - (individual.memory["steps"] if individual.memory else 0)
             )
         finally:
             run.close()
@@ -144,8 +153,8 @@ class TrainEvaluator:
         learner = own.rl.learner(spec(own.mdp), own.seed, torch.device("cpu"))
         try:
             return play_match(self.evolution, own.mdp, learner, individual, against)
-        except NotFinite as error:
-            return failed_result(self.evolution, str(error))
+        except WITHOUT_RESULT as error:
+            return failed_result(self.evolution, why(error))
 
     def _trained(self, run: Run, individual: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution

@@ -11,8 +11,8 @@ from evorl.mdp.problem import Problem
 from evorl.opponents.sampler import RunPolicy
 from evorl.population.journal import IndividualEntry, JobEntry, read_journal
 from evorl.rl.off_policy import OffPolicyHyper
+from evorl.training.core import Work
 from evorl.training.experiment import Experiment
-from evorl.training.session import Work
 from evorl.training.train import Start, new_run
 from evorl.util.errors import BadRequest
 

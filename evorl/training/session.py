@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
-from evorl.cluster.core import Stopped, stop_requested, stoppable
+from evorl.cluster.core import Stopped, stoppable
+from evorl.mdp.core import WorldError
 from evorl.record import checkpoint, state_tree
 from evorl.record.core import Recorder, RowFile, recorder_state
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
 from evorl.rl.evaluation import in_whole_games, progress_shown
-from evorl.training.experiment import Experiment
+from evorl.training.core import Work
 from evorl.util import command, descriptors, run_directory
 from evorl.util.errors import Failure
+from evorl.util.stop import stop_requested
 from evorl.util.types import StateDict, Steps
 
 log = logging.getLogger("evorl")
@@ -40,76 +42,6 @@ class Interrupted(Exception):
         self.signal = number
 
 
-class Progress(NamedTuple):
-    """The outcome of one iteration."""
-
-    metrics: Metrics
-    evaluated: Sequence[dict[str, Any]] = ()
-    """Rows of population.jsonl."""
-    jobs: Sequence[dict[str, Any]] = ()
-    """Rows of jobs.jsonl."""
-    opponents: Sequence[dict[str, Any]] = ()
-    """Rows of opponents.jsonl: opponents that play no more."""
-    payoffs: Sequence[dict[str, Any]] = ()
-    """Rows of payoffs.jsonl: tables of a new generation of policies that play each other."""
-
-
-class Work(Protocol):
-    """What a session runs: one learner or a population."""
-
-    experiment: Experiment
-    steps: int
-    """Environment steps so far."""
-    best: tuple[float, int] | None
-    """Fitness and step of the best evaluation."""
-
-    @property
-    def due(self) -> bool:
-        """Whether work is left after the last step of the budget; some parts cost no steps."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is left to do, whatever the budget: the journal of a replay has ended."""
-        ...
-
-    def iterate(self) -> Progress:
-        """Run one iteration. Raises `NotFinite`, which names the step, and `Stopped` before anything has changed."""
-        ...
-
-    def evaluate(self) -> Metrics:
-        """Evaluate the present policy on the same seeds every time; return the ``eval/...`` metrics.
-
-        May raise `Stopped`, and can then be called again."""
-        ...
-
-    def top_individuals(self) -> list[dict[str, Any]]:
-        """Return the best individuals as table rows; empty for one learner."""
-        ...
-
-    def opponents(self) -> list[dict[str, Any]]:
-        """Return the present rows of opponents.jsonl; empty without a pool of opponents."""
-        ...
-
-    def fitness(self, evaluated: Metrics | None) -> float | None:
-        """Return the fitness reached so far, given the newest evaluation; None before there is any."""
-        ...
-
-    def result(self) -> dict[str, Any]:
-        """Return the entries of result.json beside steps, times and the evaluation."""
-        ...
-
-    def state_dict(self) -> StateDict: ...
-
-    def appended_rows(self) -> StateDict:
-        """Return the `AppendedRows` of the state under its keys, without the rest; empty if the state has none."""
-        ...
-
-    def load_state_dict(self, state: StateDict) -> None: ...
-
-    def close(self) -> None: ...
-
-
 OpenRun = tuple[Path, StateDict | None]
 """A locked run directory, and the state of the checkpoint to resume from; None for a new run."""
 
@@ -118,8 +50,9 @@ def run_to_end(built: BuiltRun, opened: Callable[[], AbstractContextManager[Open
     """Run until the budget is spent, then close the run; return the content of result.json.
 
     ``opened`` opens and locks the run directory; a run with a checkpoint, which it has loaded into ``built``, continues
-    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise), `NotFinite`
-    and `WorldError` (the last checkpoint stays), and OSError if the final checkpoint or the result cannot be written.
+    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise), `WorldError`
+    (likewise, but a learner's training goes on from the last checkpoint), `NotFinite` (the last checkpoint stays), and
+    OSError if the final checkpoint or the result cannot be written.
     """
     try:
         with opened() as (directory, state):
@@ -246,6 +179,9 @@ class Session:
             progress = self.run.iterate()
         except Stopped:
             self._interrupt(caught)
+        except WorldError:
+            self._tell_what_is_kept(self.run.whole)
+            raise
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(progress.metrics)
         self._write_rows("population.jsonl", progress.evaluated)
@@ -267,6 +203,19 @@ class Session:
         self._save()
         self.recorder.close()  # here, so that no sink reports a failure
         raise Interrupted(caught[0], self.run.steps, self.directory)
+
+    def _tell_what_is_kept(self, whole: bool) -> None:
+        """Tell how a run whose world has failed can go on; save first if its state is ``whole``."""
+        if whole and self.saved != self.run.steps:
+            self._save_if_possible()
+        again = command.run(f"resume={self.directory}")
+        if self.saved < 0:
+            log.error("the world has failed, before the first checkpoint (checkpoint.every); the cause:")
+        else:
+            log.error(
+                "the world has failed; saved at step %d; once it is mended, resume with: %s; the cause:",
+                self.saved, again,
+            )  # fmt: skip
 
     def _end_without_descriptors(self) -> NoReturn:
         """Save and raise `Failure` while there are descriptors for it: later, the process could not even say why."""
@@ -305,6 +254,9 @@ class Session:
                 metrics = self.run.evaluate()
         except Stopped:
             self._interrupt(caught)
+        except WorldError:
+            self._tell_what_is_kept(True)
+            raise
         self.evaluation_due = False
         self.last_evaluation = (self.run.steps, metrics)
         self._write(self.last_evaluation[1])

@@ -30,8 +30,8 @@ from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Source, source
+from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
-from evorl.training.session import Progress
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest, wrong_data
 
@@ -41,7 +41,7 @@ WINDOW = 100  # finished episodes that train/return averages over, less those th
 class Run:
     """One learner, its samplers and its counters: everything that a checkpoint holds."""
 
-    due = ended = False
+    due = ended = whole = False
 
     def __init__(self, experiment: Experiment, others: Sequence[RunPolicy] = ()) -> None:
         """``others``: the runs in the pool of opponents. Raises `BadRequest`."""
@@ -160,7 +160,7 @@ class Run:
         return None if evaluated is None else fitness(evaluated)
 
     def result(self) -> dict[str, Any]:
-        return {"best": None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}}
+        return {"best": best_evaluation(self.best)}
 
     def state_dict(self) -> StateDict:
         return {
@@ -187,6 +187,11 @@ class Run:
 
     def close(self) -> None:
         self._open.close()
+
+
+def best_evaluation(best: tuple[float, int] | None) -> dict[str, Any] | None:
+    """What result.json says of the best evaluation. It is the highest of several noisy ones, so partly luck."""
+    return None if best is None else {"fitness": best[0], "step": best[1], "selected_by": "highest evaluation"}
 
 
 class Clock:

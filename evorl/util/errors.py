@@ -57,13 +57,17 @@ def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
     except BadRequest:
         raise
     except (*_WRONG, RuntimeError) as error:
-        # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own
-        if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError):
+        # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own,
+        # and a member of a cluster tells whether it was data of the wrong kind
+        own = isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError)
+        if own and not getattr(error, "wrong_data", False):
             raise
         raise error_of(reason(error)) from error
 
 
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
+WRONG_KINDS = frozenset(kind.__name__ for kind in _WRONG)
+"""Names of what data of the wrong kind raises."""
 
 
 def nearest(word: str, choices: Iterable[str], descriptions: Callable[[], Mapping[str, str]] = dict) -> str:

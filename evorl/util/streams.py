@@ -1,6 +1,6 @@
 """Standard output that cannot fail: a run goes on when its terminal, or the reader of its pipe, is gone.
 
-Nor does a character fail that the locale's encoding lacks: it becomes a question mark.
+Nor does a character fail that the locale's encoding lacks: it becomes a question mark, and ± becomes +/-.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _TolerantFile(io.FileIO):
 def ignore_write_errors() -> None:
     """From now on no write to this process's stdout and stderr fails; a closed one leads nowhere.
 
-    A character that their encoding lacks is written as ``?``, a byte of a file's name as it is.
+    A character that their encoding lacks is written as ``?`` or spelt out, a byte of a file's name as it is.
     Streams that were replaced by other objects (by a test, a notebook) stay as they are.
     """
     for number in range(3):
@@ -48,13 +48,20 @@ def _open(number: int) -> None:
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number
 
 
+_SPELT = {"±": b"+/-"}
+"""Characters that have a spelling in ASCII."""
+
+
 def _shown(error: UnicodeError) -> tuple[bytes, int]:
     """What is written for characters that an encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
     # PEP 383: a lone surrogate stands for a byte
-    escaped = (ord(character) - 0xDC00 if "\udc80" <= character <= "\udcff" else ord("?") for character in missing)
-    return bytes(escaped), error.end
+    shown = (
+        bytes([ord(character) - 0xDC00]) if "\udc80" <= character <= "\udcff" else _SPELT.get(character, b"?")
+        for character in missing
+    )
+    return b"".join(shown), error.end
 
 
 codecs.register_error("evorl.shown", _shown)

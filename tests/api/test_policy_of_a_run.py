@@ -18,6 +18,7 @@ from evorl.nets.policy import Net
 from evorl.rl.ppo import PPO
 from evorl.rl.sac import SAC
 from evorl.training.train import spec
+from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, seed31
 
 CPU = torch.device("cpu")
@@ -146,3 +147,14 @@ def test_an_episode_without_an_end_is_left(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("an episode had no end and was left after 4 steps (max_steps)") == 2
     (whole,) = ours.play(Parts(), seed=1)
     assert whole.length == 6 and len(caplog.records) == 2
+
+
+def test_a_policy_that_observes_more_than_its_environment_tells_takes_the_arrays_of_its_spec() -> None:
+    world = Gymnasium(id="CartPole-v1", features=("length",))
+    one = policy(world)
+    assert [entry.name for entry in one.spec.inputs][1:] == ["results"]
+    env = gymnasium.make("CartPole-v1")
+    seen, _ = env.reset(seed=0)
+    assert one.act((seen, np.array([3], np.float32))) in (0, 1)
+    with pytest.raises(BadRequest, match=r"this policy observes .*, results, and an environment alone does not tell"):
+        one.play(env)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import evorl
 from evorl.mdp.gymnasium.world import Gymnasium
 from evorl.rl.ppo import PPO
 from evorl.training.experiment import Budget, Checkpoints, Evaluation
+from evorl.training.train import Run
 from evorl.util.errors import BadRequest
 
 SMALL: dict[str, Any] = {
@@ -109,14 +109,15 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         getattr(evorl, misspelt)
 
 
-def test_a_signal_saves_and_is_a_keyboard_interrupt() -> None:
-    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt, match="resume=") as stop:
-            evorl.run("mdp=cartpole", SMALL | {"budget.steps": 10_000_000})
-    finally:
-        timer.cancel()
+def test_a_signal_saves_and_is_a_keyboard_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(run: Run) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return iterate(run)
+
+    iterate = Run.iterate
+    monkeypatch.setattr(Run, "iterate", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="resume=") as stop:
+        evorl.run("mdp=cartpole", SMALL | {"budget.steps": 10_000_000})
     directory = str(stop.value).rpartition("resume=")[2]
     assert evorl.load(directory).state == "interrupted"
 

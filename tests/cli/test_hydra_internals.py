@@ -34,6 +34,7 @@ SIGNATURES = {
     "omegaconf._utils.split_key": ("key",),
 }
 """Parameters of each private function and method that evorl calls or overrides."""
+PRIVATE = ("hydra._", "omegaconf._")
 
 
 def test_the_versions_are_the_ones_that_pyproject_allows() -> None:
@@ -62,10 +63,12 @@ def test_the_loader_keeps_its_repository_where_evorl_puts_its_own() -> None:
 
 
 def private_imports(text: str) -> set[str]:
-    nodes = ast.walk(ast.parse(text))
+    if not any(package in text for package in PRIVATE):  # to parse all files takes seconds
+        return set()
+    nodes = [*ast.walk(ast.parse(text))]
     modules = {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}
-    modules |= {one.name for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import) for one in n.names}
-    return {name for name in modules if name.startswith(("hydra._", "omegaconf._"))}
+    modules |= {one.name for n in nodes if isinstance(n, ast.Import) for one in n.names}
+    return {name for name in modules if name.startswith(PRIVATE)}
 
 
 def test_one_file_alone_imports_them() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import cluster_toys as toys
@@ -12,6 +14,7 @@ import pytest
 
 from evorl.cluster.core import MemberLost
 from evorl.cluster.processes import Processes
+from evorl.cluster.workers.heartbeats import GRACE_S, KILL_TIMEOUT_S, HeartbeatMonitor
 
 DEADLINE_S = 1.0
 
@@ -78,3 +81,59 @@ def test_a_worker_that_never_sends_hello_is_replaced() -> None:
         assert [answer[0] for answer in group.all("add", 1)] == [0, 1]
     finally:
         group.close()
+
+
+# ------------------------------------------------------------------ who is past the deadline
+
+
+def test_who_is_past_its_deadline_is_killed_once() -> None:
+    """A second kill would count another of its ends; a deadline that is just reached is not past."""
+    killed = list[int]()
+    launcher: Any = SimpleNamespace(exits=list, kill=lambda worker, life: killed.append(worker))
+    silent = {0: DEADLINE_S + 0.5, 1: DEADLINE_S, 2: 0.0}
+    handles: Any = [worker(number, seconds) for number, seconds in silent.items()]
+    monitor = HeartbeatMonitor(launcher, handles, DEADLINE_S)
+    received = list[float]()
+    assert [*monitor.kill_overdue(waited(received))] == [] and killed == [0]
+    assert received and max(received) <= GRACE_S, "a sign may be on its way"
+    received.clear()
+    assert [*monitor.kill_overdue(waited(received))] == [] and killed == [0] and not received
+    handles[0].process.signs.seconds = DEADLINE_S + KILL_TIMEOUT_S + 0.5
+    (end,) = monitor.kill_overdue(waited(received))
+    assert end.worker == 0 and end.why == f"gave no sign for {DEADLINE_S:g} s" and killed == [0]
+
+
+def test_a_sign_in_delivery_saves_a_worker() -> None:
+    killed = list[int]()
+    launcher: Any = SimpleNamespace(exits=list, kill=lambda worker, life: killed.append(worker))
+    handles: Any = [worker(0, DEADLINE_S + 0.5)]
+
+    def arrives(seconds: float) -> None:
+        handles[0].process.signs.seconds = 0.0
+        time.sleep(seconds)
+
+    assert [*HeartbeatMonitor(launcher, handles, DEADLINE_S).kill_overdue(arrives)] == [] and killed == []
+
+
+def waited(received: list[float]) -> Callable[[float], None]:
+    def receive(seconds: float) -> None:
+        received.append(seconds)
+        time.sleep(seconds)
+
+    return receive
+
+
+class FixedSigns:
+    """Signs of a worker that is silent for this long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.overdue = seconds, False
+
+    def silence(self, working: bool) -> float:
+        assert working
+        return self.seconds
+
+
+def worker(number: int, seconds: float) -> SimpleNamespace:
+    process = SimpleNamespace(life=1, signs=FixedSigns(seconds))
+    return SimpleNamespace(number=number, process=process, ready=True, calls=SimpleNamespace(in_flight=[1]))

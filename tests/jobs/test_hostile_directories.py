@@ -46,6 +46,21 @@ def test_steps_that_are_no_number_are_damage(
     assert json.loads((place / "result.json").read_bytes())["steps"] >= 600
 
 
+@pytest.mark.parametrize("cluster", ["local", "processes"])
+def test_the_malformed_state_of_a_member_is_damage(
+    cluster: str, bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is loaded in the member's own process."""
+    place = Path(shutil.copytree(bases["learner"], tmp_path / "run"))
+    newest = place / "checkpoints" / str(checkpoint.steps(place)[-1])
+    state = json.loads((newest / "state.json").read_bytes())
+    del state["state"]["run"]["actors"]["0"]["actor"]
+    (newest / "state.json").write_text(json.dumps(state))
+    seal(newest)
+    assert go(f"resume={place}", "budget.steps=600", f"cluster={cluster}") == 0
+    assert f"checkpoint {newest.name} is damaged" in caplog.text and "falling back to the previous one" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["provenance.json", "result.json"])
 @pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, '{"steps": 1e308}'])
 def test_a_damaged_record_does_not_block_a_resume(

@@ -16,8 +16,10 @@ from evorl.cli.config import read_run_config
 from evorl.jobs.identity import OtherRun, check_same_config, located, same_players, same_source
 from evorl.jobs.job import config_yaml
 from evorl.jobs.search import _same_runs, _same_source
+from evorl.nets.policy import Net
 from evorl.record import checkpoint
 from evorl.record.provenance import Source, source_of, write_provenance
+from evorl.rl.ppo import PPO
 from evorl.util.files import replace
 
 TINY = (*QUICK, "mdp=cartpole", "budget.steps=64", "rl.slots=4", "rl.horizon=4", "rl.minibatch=16")
@@ -126,6 +128,26 @@ def test_the_config_of_a_job_is_the_same_wherever_it_lies(tmp_path: Path) -> Non
     for key, value in (("init", str(tmp_path / "x")), ("init", None), ("replay", "/x"), ("seed", 2)):
         with pytest.raises(OtherRun) as refused:
             check_same_config(run, {**here, key: value}, "hydra.sweep.dir")
+        assert refused.value.key == key
+
+
+def test_keys_that_an_older_version_lacked_are_at_their_defaults(tmp_path: Path) -> None:
+    ours = {"_target_": "evorl.rl.ppo.PPO", "lr": 0.1, "net": {"hidden": [8], "lstm": 4}}
+    older = {**ours, "net": {"lstm": 4}}
+    run = run_at(tmp_path / "s" / "1", "/old/s/1", rl=older, device="auto")
+    default = {"hidden": list(Net().hidden), "lstm": 4}
+    rl = {**older, "passes": PPO().passes, "net": default}
+    here: dict[str, Any] = {"rl": rl, "device": "auto", "seed": 1, "budget": {"seconds": None}}
+    check_same_config(run, here, "hydra.sweep.dir")
+    changes: dict[str, Any] = {
+        "rl.passes": {"rl": {**rl, "passes": PPO().passes + 1}},
+        "rl.net.hidden": {"rl": {**rl, "net": ours["net"]}},
+        "budget.seconds": {"budget": {"seconds": 3.0}},
+        "rl.unheard": {"rl": {**rl, "unheard": 1}},
+    }
+    for key, change in changes.items():
+        with pytest.raises(OtherRun) as refused:
+            check_same_config(run, {**here, **change}, "hydra.sweep.dir")
         assert refused.value.key == key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import QUICK, go
@@ -89,6 +90,23 @@ def test_directories_that_cannot_be_are_refused(subdir: str, folders: list[str],
     assert refused.value.key == "hydra.sweep.subdir"
     fine = OmegaConf.create({"hydra": {"sweep": {"subdir": "${x}"}}})
     _check_folders(fine, tmp_path, planned("3/x", "3/y", "a" * 255))
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_name_that_is_too_long_is_refused_before_torch_is_imported(
+    sweep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def checked(*given: Any) -> Any:
+        raise AssertionError("this imports torch")
+
+    monkeypatch.setattr("evorl.jobs.job.checked_experiment", checked)
+    key = "hydra.sweep.subdir" if sweep else "hydra.run.dir"
+    words = ["--multirun", f"hydra.sweep.dir={tmp_path}", "seed=1,2"] if sweep else []
+    place = "a" * 256 if sweep else tmp_path / ("a" * 256)
+    assert go(*words, "mdp=cartpole", f"{key}={place}") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"evorl: {key}: the name of ") and "takes 256 bytes, more than the 255 that fit" in said
+    assert said.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
 def test_the_jobs_of_a_search_resolve_their_own_words() -> None:

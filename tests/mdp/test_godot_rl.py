@@ -15,6 +15,8 @@ from remote_games import EPISODES, Records
 from evorl.mdp.core import Box, Discrete, Input, MultiDiscrete, StepsTogether
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.godot_rl.arena import GodotRLArena
+from evorl.mdp.remote.godot_rl.game import Game
+from evorl.mdp.remote.messages import Cut
 from evorl.mdp.remote.server import Unplayable
 from evorl.util.errors import BadRequest
 
@@ -66,6 +68,23 @@ def test_a_game_that_fails_is_replaced(fault: str, tmp_path: Path, caplog: pytes
         records = Records(arena).play(40)
     assert records.failed == 3
     assert "its 3 agents begin anew in another" in caplog.text
+
+
+def test_games_that_fail_one_after_the_other_are_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that has just crashed may not start again at once."""
+    waited, left, reset = list[float](), [True, True], Game.reset
+
+    def failing(self: Game, deadline_s: float) -> Any:
+        if left:
+            left.pop()
+            raise Cut("the engine has crashed")
+        return reset(self, deadline_s)
+
+    monkeypatch.setattr("evorl.mdp.remote.godot_rl.arena.pause", waited.append)
+    monkeypatch.setattr(Game, "reset", failing)
+    with opened(slots=3) as arena:
+        Records(arena).play(3)
+    assert waited == [0.0, 5.0]
 
 
 def test_a_game_that_fails_again_and_again_ends_the_run() -> None:

@@ -7,10 +7,12 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from harness import QUICK, fingerprint, go
 
 from evorl.mdp import check
@@ -107,6 +109,22 @@ def test_unlike_agents_have_one_form() -> None:
 def test_a_mask_that_is_none_is_refused(mask: list[float]) -> None:
     with pytest.raises(Mismatch, match=r"the mask of ant is declared bool \[2\], and the world gave"):
         COUNTS.form.legal(0, None, {"action_mask": np.array(mask)})
+
+
+def test_numbers_that_float32_cannot_tell_apart_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Milliseconds of a clock, say, of one agent of two."""
+    env = SimpleNamespace(
+        possible_agents=["clock", "still"], observation_space=lambda agent: Box(-np.inf, np.inf, (1,), np.float64),
+        action_space=lambda agent: Discrete(2),
+    )  # fmt: skip
+    from evorl.mdp.pettingzoo.form import form_of
+
+    form = form_of("times", env)
+    for step in range(20):
+        form.state(0, np.array([1.7e9 + step / 1000]))
+        form.state(1, np.array([float(step)]))
+    (told,) = caplog.messages
+    assert told.startswith("agent clock: ") and "float32" in told
 
 
 def test_results_come_from_infos() -> None:

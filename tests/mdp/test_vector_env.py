@@ -16,9 +16,9 @@ from harness import QUICK, fingerprint, go, newest
 
 import evorl.mdp
 from evorl import evaluate
-from evorl.mdp.core import Arena, Array, Decisions, WorldError
+from evorl.mdp.core import Arena, Array, Decisions, EpisodeFailed
 from evorl.mdp.gymnasium import Gymnasium, probes, snapshot
-from evorl.mdp.gymnasium.vector_env import SharedGeneratorArena
+from evorl.mdp.gymnasium.shared_generator import SharedGeneratorArena
 from evorl.mdp.lockstep import Lockstep
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
@@ -531,9 +531,21 @@ def test_a_snapshot_is_plain_and_keeps_what_is_shared() -> None:
     assert (other.place == one.place).all()
 
 
+@modes
+def test_evaluations_truncate_an_episode_without_end(mode: AutoresetMode, caplog: pytest.LogCaptureFixture) -> None:
+    """The environment's own episodes have up to nine steps. One that resets itself goes on after a cut."""
+    world = world_of(Calm, mode)
+    learner = PPO(net=Net(hidden=(8,))).learner(world.arena(1, Episodes(0)).spec, 0, torch.device("cpu"))
+    whole = evaluated(learner, world, 0, 64, deterministic=True)
+    cut = evaluated(learner, world, 0, 64, 3, deterministic=True)
+    assert min(episode.length for episode in whole) > 3 == max(episode.length for episode in cut)
+    assert "64 of 64 evaluation episodes had no end and were truncated after 3 steps" in caplog.text
+    assert max(e.length for e in evaluated(learner, world, 0, 300, 3, deterministic=False)) == 3
+
+
 def test_an_error_of_a_vector_environment_ends_the_world() -> None:
     arena = world_of(Broken).arena(3, Episodes(0))
-    with pytest.raises(WorldError, match=r"(?s)Broken-v0, all 3 slots.*RuntimeError: the engine fell off"):
+    with pytest.raises(EpisodeFailed, match=r"(?s)Broken-v0, all 3 slots.*RuntimeError: the engine fell off"):
         courses(arena, 9)
 
 

@@ -392,7 +392,8 @@ def test_where_no_episode_tells_the_results_the_first_evaluation_does(
     population = Population(faulty(fault, evolution), evolution)
     try:
         with pytest.raises(error, match=re.escape(line)):
-            population.iterate()
+            for _ in range(evolution.population):
+                population.iterate()
     finally:
         population.close()
 

@@ -20,7 +20,7 @@ from evorl.ec.core import Evaluation
 from evorl.population import loop
 from evorl.population.loop import Population
 from evorl.record.core import Recorder
-from evorl.training.session import Progress
+from evorl.training.core import Progress
 
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.slots=4", "rl.horizon=16"),

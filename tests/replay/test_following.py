@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from evorl.cluster.transport.connection import dumps, loads
 from evorl.mdp.core import Spec
 from evorl.replay import shared
 from evorl.replay.shared import Address, SharedReader, SharedReplay
-from evorl.replay.storage import Append, Shape
+from evorl.replay.storage import Append, Shape, Storage
 
 KINDS = ("frames", "transitions")
 
@@ -94,3 +95,24 @@ def test_an_address_of_another_host_is_not_mapped() -> None:
         reader.storage(here)
     finally:
         replay.close()
+
+
+def test_frames_are_in_a_copy_before_the_transitions_that_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may read the copy at any moment, and finds what is there by the number of transitions."""
+    stored, columns = list[str](), [Column(0, np.random.default_rng(0), 0.1, SPEC)]
+    for name in KINDS:
+        put: Any = getattr(Storage, f"put_{name}")
+
+        def noted(self: Storage, *given: Any, name: str = name, put: Any = put) -> None:
+            put(self, *given)
+            stored.append(name)
+
+        monkeypatch.setattr(Storage, f"put_{name}", noted)
+    replay, reader = SharedReplay(SPEC, Shape(40, 1)), SharedReader(SPEC, Shape(40, 1))
+    replay.append(fragment(columns, 8)[0])
+    stored.clear()
+    found = replay.after(None)
+    assert found is not None
+    reader.follow(loads(dumps(found[1])))
+    assert stored == ["frames", "transitions"]
+    replay.close()

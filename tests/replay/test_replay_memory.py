@@ -106,13 +106,25 @@ def test_a_replay_of_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_learners_of_a_population_need_counts_where_they_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No replay fits. So the run is refused, but its individuals can be evaluated."""
-    words = ("mdp=pendulum", "rl=sac", "ec=pbt", "ec.population=10", "ec.train_steps=5000")
+    words = ("mdp=pendulum", "rl=sac", "ec=pbt", "ec.population=10", "ec.train_steps=5000", "budget.steps=20000")
     experiment = experiment_of(*words, "cluster=processes", "cluster.workers=16")
     assert isinstance(experiment.ec, IndependentEvolution)
     limit(monkeypatch, 100_000)
     evaluation_plan(experiment, experiment.ec)
-    with pytest.raises(BadRequest, match=r"rl\.capacity: 10 replays at once, each of 5000 transitions"):
+    with pytest.raises(BadRequest, match=r"rl\.capacity: 10 replays at once, each of 7000 transitions"):
         Population(experiment, experiment.ec)
+
+
+@pytest.mark.parametrize(("ec", "held"), [("pbt", 5000 + 40_000 // 8), ("random", 5000)])
+def test_a_replay_holds_the_lifetimes_before_where_it_is_handed_on(
+    ec: str, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (f"ec={ec}", "ec.lifetime=train", "ec.population=8", "ec.train_steps=5000", "budget.steps=40000")
+    experiment = experiment_of("mdp=pendulum", "rl=sac", *words)
+    assert isinstance(experiment.ec, IndependentEvolution)
+    limit(monkeypatch, 100_000)
+    with pytest.raises(BadRequest, match=rf"rl\.capacity: {held} transitions"):
+        evaluation_plan(experiment, experiment.ec).check_memory(1)
 
 
 def test_workers_on_other_machines_take_nothing_here() -> None:

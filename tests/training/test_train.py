@@ -249,7 +249,15 @@ def test_counters_and_result(tmp_path: Path) -> None:
     evaluated = {k.removeprefix("eval/"): v for k, v in found[-1].items() if k.startswith("eval/")}
     assert result["eval"] == {**evaluated, "episodes": 2}
     assert result["fitness"] == result["eval"]["return_mean"]
-    assert result["best"] == {"fitness": result["fitness"], "step": 640} and result["steps"] == 640
+    assert (
+        result["best"]
+        == {
+            "fitness": result["fitness"],
+            "step": 640,
+            "selected_by": "highest evaluation",
+        }
+        and result["steps"] == 640
+    )
     assert result["steps_per_second"] == pytest.approx(640 / result["seconds"])
     assert result["seconds"] == pytest.approx(found[-1]["time"], abs=5)
 
@@ -330,7 +338,12 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("evorl.training.train.evaluate_policy", lambda *_: {"eval/return_mean": next(worth)})
     found = experiment(eval=Evaluation(every=BATCH), checkpoint=Checkpoints(keep=3))
     result = train_in(tmp_path / "run", found)
-    assert result["best"] == {"fitness": 5.0, "step": 2 * BATCH}  # the first of equals
+    assert result["best"] == {
+        "fitness": 5.0,
+        "step": 2 * BATCH,
+        "selected_by": "highest evaluation",
+    }  # the first of equals
+    # the first of equals
     assert checkpoint.steps(tmp_path / "run") == [2 * BATCH, 8 * BATCH, 9 * BATCH, 10 * BATCH]
 
 

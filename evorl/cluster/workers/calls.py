@@ -134,7 +134,7 @@ def member_error(plain: Mapping[str, type[Exception]], member: int, content: Fai
     kinds, message, trace = content
     kind = next((plain[name] for name in kinds if name in plain), None)
     if kind is None:
-        return MemberError(member, kinds[0], message, trace)
+        return MemberError(member, kinds, message, trace)
     error = kind(message)
     error.add_note(f"raised by member {member}:\n{trace}".rstrip())
     return error

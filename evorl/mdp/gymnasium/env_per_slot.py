@@ -21,6 +21,7 @@ from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.masks import LegalMasks
 from evorl.mdp.restarts import Restarts
 from evorl.util.seed import generator
+from evorl.util.stop import pause
 from evorl.util.types import StateDict
 
 Seen = Any  # an array where there is one input, else a tuple of them
@@ -147,9 +148,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         least, most = self._frame_skip
         self.skip = least if least == most else int(generator("frame skip", seed).integers(least, most + 1))
         while True:
-            if (pause := self._not_before - time.monotonic()) > 0:
+            if (left := self._not_before - time.monotonic()) > 0:
                 self._restarts.tell()
-                time.sleep(pause)
+                pause(left)
             try:
                 if self._remake or self._new_env_per_episode:
                     self._replace()
@@ -188,8 +189,8 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         """Count a failure of the episode. Raises `WorldError` for the third."""
         self.failures += 1
         self._remake = True
-        pause = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
-        self._not_before = time.monotonic() + pause if pause else 0.0
+        wait = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
+        self._not_before = time.monotonic() + wait if wait else 0.0
 
     def _replace(self) -> None:
         with suppress(Exception):  # it may be broken

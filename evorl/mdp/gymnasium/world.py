@@ -204,7 +204,8 @@ class Gymnasium(World):
 
     def _vector_arena(self, slots: int, episodes: Episodes) -> Arena:
         from evorl.mdp.gymnasium.probes import rows_are_independent
-        from evorl.mdp.gymnasium.vector_env import SeededRowsEngine, SharedGeneratorArena, VectorEnvRows
+        from evorl.mdp.gymnasium.shared_generator import SharedGeneratorArena
+        from evorl.mdp.gymnasium.vector_env import SeededRowsEngine, VectorEnvRows
 
         rows = VectorEnvRows(self.make_vec(slots), slots, self.time_limit, self.action_masks)
         if rows_are_independent(self.make_vec):

@@ -57,7 +57,7 @@ class Form(NamedTuple):
             if seen is None or place not in places:
                 rows.append(np.zeros(part.shape, part.dtype))
             else:
-                rows.append(_filled(agent.readers[places.index(place)](whole), part))
+                rows.append(_filled(agent.readers[places.index(place)](whole, watch=f"agent {agent.name}"), part))
         return (*rows, self.who[side]) if several else tuple(rows)
 
     def legal(self, side: int, seen: Any, info: Mapping[str, Any]) -> Array | None:

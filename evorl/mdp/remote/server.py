@@ -27,6 +27,7 @@ from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.shared import Shared
 from evorl.util.errors import Failure
 from evorl.util.seed import key, seed31
+from evorl.util.stop import stopping
 
 LOG = logging.getLogger("evorl")
 HELLO_S = 10.0
@@ -269,7 +270,7 @@ class GameServer:
         self._pause_until = moment + PAUSES_S[self._failed]
 
     def _give_places(self, moment: float) -> None:
-        if not self._queue or moment < self._pause_until:
+        if not self._queue or (moment < self._pause_until and not stopping()):
             return
         if self.settings.command is not None:
             while len(self._processes) < self.settings.processes:

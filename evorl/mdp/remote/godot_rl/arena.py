@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from evorl.mdp import decision_arrays
+from evorl.mdp import decision_arrays, restarts
 from evorl.mdp.core import Array, Decisions, StepLimit, StepsTogether
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.forms import Resolution
@@ -22,10 +22,11 @@ from evorl.mdp.remote.messages import Cut, Nonsense
 from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable
 from evorl.mdp.shared import Shared
 from evorl.util.errors import BadRequest
+from evorl.util.stop import pause
 from evorl.util.types import StateDict
 
 LOG = logging.getLogger("evorl")
-MAX_FAILURES = 3
+MAX_FAILURES = len(restarts.PAUSES_S) + 1
 """Failures of one game after another, without a step, that end the run."""
 
 
@@ -180,7 +181,10 @@ class GodotRLArena(StepLimit, StepsTogether):
         self._failures[number] += 1
         if self._failures[number] == MAX_FAILURES:
             raise Unplayable(f"a game failed {MAX_FAILURES} times without a step; at last {why}")
-        LOG.warning("%s: its %d agents begin anew in another", why, self._agents)
+        wait = restarts.PAUSES_S[self._failures[number] - 1]
+        soon = f", in {wait:g} s" if wait else ""
+        LOG.warning("%s: its %d agents begin anew in another%s", why, self._agents, soon)
+        pause(wait)
         self._playing[number] = self._games.replace(game)
 
     def _write(self, part: slice, inputs: tuple[Array, ...]) -> None:
