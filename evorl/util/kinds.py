@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from evorl.util import plugins
 from evorl.util.errors import BadRequest
@@ -47,7 +47,7 @@ class Kinds(Generic[T]):
             raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", self.key) from None
         if not (isinstance(kind, type) and issubclass(kind, self.base)):
             raise BadRequest(f"{by}{entry.value} is no {self.base.__name__}", self.key)
-        return kind
+        return cast("type[T]", kind)
 
     def root_of(self, name: str) -> str:
         """The root module of the class of this name."""

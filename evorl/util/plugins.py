@@ -87,8 +87,8 @@ def _path() -> Places:
 
 
 @cache
-def _points(path: Places) -> metadata.EntryPoints:
-    """All entry points; to read the files of all distributions takes most of the time that plugins cost a start."""
+def _points(path: Places) -> Any:
+    """All entry points, with a `select` whatever class Python 3.11 or a later one has for them; to read the files of all distributions takes most of the time that plugins cost a start."""
     invalidate_caches()
     return metadata.entry_points()
 
