@@ -88,7 +88,10 @@ def _path() -> Places:
 
 @cache
 def _points(path: Places) -> Any:
-    """All entry points, with a `select` whatever class Python 3.11 or a later one has for them; to read the files of all distributions takes most of the time that plugins cost a start."""
+    """All entry points, with a `select` whatever class a version of Python has for them.
+
+    To read the files of all distributions takes most of the time that plugins cost a start.
+    """
     invalidate_caches()
     return metadata.entry_points()
 
