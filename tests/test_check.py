@@ -169,6 +169,8 @@ def test_other_bits_on_a_processor_with_other_instructions_are_explained(result:
     why = f"PyTorch's kernels used MMX for the result and use {here} here, which round differently."
     assert check.report(other, kept) == [*unknown, "", why]
     assert why not in check.report(same, kept)
+    kept["machine"] |= {"kernels": here, "cpu": "Z80"}
+    assert "The result was made on Z80, and this is " in check.report(other, kept)[-1]
 
 
 def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,11 +146,14 @@ def report(verdicts: Mapping[str, Verdict], kept: Content | None = None) -> list
 
 
 def _other_instructions(kept: Content | None) -> str | None:
-    """A sentence where PyTorch's kernels use other instructions than where a result was made; None if not known."""
-    past = kept and kept["machine"].get("kernels")
-    if not past or past == (here := provenance.kernels()):
-        return None
-    return f"PyTorch's kernels used {past} for the result and use {here} here, which round differently."
+    """A sentence where PyTorch's kernels use other instructions than where a result was made, or may do so since the
+    processor is another one; None if not known."""
+    past = kept["machine"] if kept else {}
+    if (kernels := past.get("kernels")) and kernels != (here := provenance.kernels()):
+        return f"PyTorch's kernels used {kernels} for the result and use {here} here, which round differently."
+    if (cpu := past.get("cpu")) and cpu != (here := provenance.machine()["cpu"]):
+        return f"The result was made on {cpu}, and this is {here}: PyTorch may use kernels that round differently."
+    return None
 
 
 def _cell(estimate: Estimate) -> str:

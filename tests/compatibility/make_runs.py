@@ -25,7 +25,7 @@ from plugin_packages import add_metadata, on_path  # noqa: E402
 import evorl  # noqa: E402
 from evorl.api.policy import Policy  # noqa: E402
 from evorl.nets.distributions import draw_noise  # noqa: E402
-from evorl.record.provenance import kernels  # noqa: E402
+from evorl.record.provenance import kernels, machine  # noqa: E402
 from evorl.run import main as run  # noqa: E402
 from evorl.util import seed as seeds  # noqa: E402
 
@@ -49,6 +49,11 @@ def installed(place: Path) -> Path:
     return add_metadata(Path(shutil.copytree(FROZEN, place / "frozen")))
 
 
+def rounding() -> dict[str, str]:
+    """What decides the last bits of PyTorch's sums: instructions, and the processor, by which MKL chooses."""
+    return {"kernels": kernels(), "cpu": machine()["cpu"]}
+
+
 def decisions(policy: Policy) -> dict[str, Any]:
     """What a policy does on eight observations: deterministic actions, drawn actions, log-probabilities, values."""
     shape = policy.spec.inputs[0].shape
@@ -57,7 +62,7 @@ def decisions(policy: Policy) -> dict[str, Any]:
     drawn = policy.learner.act((torch.from_numpy(seen),), None, noise, None, None)
     return {
         "observations": seen.tolist(), "actions": policy.act(seen), "drawn": drawn.played[:, 0].tolist(),
-        "log_prob": drawn.log_prob.tolist(), "value": drawn.value[:, 0].tolist(), "kernels": kernels(),
+        "log_prob": drawn.log_prob.tolist(), "value": drawn.value[:, 0].tolist(), **rounding(),
     }  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import go
-from make_runs import HERE, RUNS, decisions, installed
+from make_runs import HERE, RUNS, decisions, installed, rounding
 from plugin_packages import on_path
 
 import evorl
-from evorl.record.provenance import kernels, plugins_of
+from evorl.record.provenance import plugins_of
 
 KEPT = sorted(path.with_suffix("") for path in HERE.glob("*/*.json"))
 EXACT = ("observations", "actions", "drawn")
@@ -40,9 +40,9 @@ def test_the_first_release_is_kept() -> None:
 def test_it_acts_with_the_same_bits(run: Path) -> None:
     told, now = json.loads(run.with_suffix(".json").read_text()), decisions(evorl.load(run).policy)
     assert {key: told[key] for key in EXACT} == {key: now[key] for key in EXACT}
-    if told["kernels"] == kernels():
+    if told.items() >= rounding().items():
         assert {key: told[key] for key in ROUNDED} == {key: now[key] for key in ROUNDED}
-    for key in ROUNDED:  # other kernels of PyTorch round otherwise
+    for key in ROUNDED:  # on other processors PyTorch rounds otherwise
         np.testing.assert_allclose(now[key], told[key], rtol=1e-4, atol=1e-6)
 
 
