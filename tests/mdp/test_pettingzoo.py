@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from harness import QUICK, fingerprint, go
 from evorl.mdp import check
 from evorl.mdp.core import Array, Step
 from evorl.mdp.forms import Mismatch
-from evorl.mdp.pettingzoo import PettingZoo
+from evorl.mdp.pettingzoo import PettingZoo, registry
 from evorl.mdp.turns import TurnBattle
 from evorl.record import checkpoint
 from evorl.util.errors import BadRequest
@@ -222,6 +224,27 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.pettingzoo.registry.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"agent_v0 needs more than is installed: .* -e '\.\[pettingzoo\]'"):
         PettingZoo(id="mpe2.agent_v0").ready()
+
+
+def test_atari_games_of_two_have_the_roms_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    """multi_agent_ale_py brings none, and looks in its own package."""
+    from ale_py.roms import get_rom_path
+
+    for name in ("pettingzoo.atari.tag_v1", "zoo.tag"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setattr(sys.modules[name], "parallel_env", dict, raising=False)
+    place = registry.make("pettingzoo.atari.tag_v1", {}, (), None)["auto_rom_install_path"]
+    assert (Path(place) / "pong.bin").samefile(get_rom_path("pong"))
+    own = {"auto_rom_install_path": "mine"}
+    assert registry.make("pettingzoo.atari.tag_v1", own, (), None) == own
+    assert registry.make("zoo.tag", {}, (), None) == {}
+
+
+def test_two_play_pong() -> None:
+    pytest.importorskip("multi_agent_ale_py")
+    world = PettingZoo(id="pettingzoo.atari.pong_v3", kwargs={"max_cycles": 40, "obs_type": "grayscale_image"})
+    assert world.side_names == ("first_0", "second_0")
+    check(world, slots=4, decisions=60, varied=False)
 
 
 @pytest.mark.learn
