@@ -240,13 +240,6 @@ def test_atari_games_of_two_have_the_roms_of_ale_py(monkeypatch: pytest.MonkeyPa
     assert registry.make("zoo.tag", {}, (), None) == {}
 
 
-def test_two_play_pong() -> None:
-    pytest.importorskip("multi_agent_ale_py")
-    world = PettingZoo(id="pettingzoo.atari.pong_v3", kwargs={"max_cycles": 40, "obs_type": "grayscale_image"})
-    assert world.side_names == ("first_0", "second_0")
-    check(world, slots=4, decisions=60, varied=False)
-
-
 @pytest.mark.learn
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_agents_learn_to_spread(seed: int, tmp_path: Path) -> None:
