@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from harness import QUICK, fingerprint, go
 from evorl.mdp import check
 from evorl.mdp.core import Array, Step
 from evorl.mdp.forms import Mismatch
-from evorl.mdp.pettingzoo import PettingZoo
+from evorl.mdp.pettingzoo import PettingZoo, registry
 from evorl.mdp.turns import TurnBattle
 from evorl.record import checkpoint
 from evorl.util.errors import BadRequest
@@ -240,6 +241,20 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.pettingzoo.registry.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"agent_v0 needs more than is installed: .* -e '\.\[pettingzoo\]'"):
         PettingZoo(id="mpe2.agent_v0").ready()
+
+
+def test_atari_games_of_two_have_the_roms_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    """multi_agent_ale_py brings none, and looks in its own package."""
+    from ale_py.roms import get_rom_path
+
+    for name in ("pettingzoo.atari.tag_v1", "zoo.tag"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setattr(sys.modules[name], "parallel_env", dict, raising=False)
+    place = registry.make("pettingzoo.atari.tag_v1", {}, (), None)["auto_rom_install_path"]
+    assert (Path(place) / "pong.bin").samefile(get_rom_path("pong"))
+    own = {"auto_rom_install_path": "mine"}
+    assert registry.make("pettingzoo.atari.tag_v1", own, (), None) == own
+    assert registry.make("zoo.tag", {}, (), None) == {}
 
 
 @pytest.mark.learn

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from evorl.util import command
@@ -37,7 +38,13 @@ def make(
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of PettingZoo's modules, for its ids of 1.27
-        return _within(_made(id, {**kwargs, **extra}, interface), id, wrappers)
+        return _within(_made(id, {**_roms(id), **kwargs, **extra}, interface), id, wrappers)
+
+
+def _roms(id: str) -> Mapping[str, Scalar]:
+    """Where Atari games of several players are: their library brings none, and ale_py has them."""
+    found = find_spec("ale_py") if id.startswith("pettingzoo.atari.") else None
+    return {"auto_rom_install_path": str(Path(found.origin).parent / "roms")} if found and found.origin else {}
 
 
 def _made(id: str, kwargs: Mapping[str, Any], interface: Interface | None) -> Any:
