@@ -290,7 +290,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     def _gives_up(self, game: Game, error: BaseException) -> bool:
         """Count a failure of the episode; return True if it has failed too often."""
         entries = [self._slot_states[slot] for slot in game.slots]
-        stepped = any(len(entry.log) > self._action_bytes for entry in entries)
+        steps = max(len(entry.log) for entry in entries) // self._action_bytes
         if self._replays_again(game, entries):
             game.replays += 1
             failures = game.replays
@@ -305,7 +305,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         try:
             if isinstance(error, Mismatch):
                 raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
-            game.pause = self._restarts.add(game.slots[0], self._key(game), failures, stepped, error)
+            game.pause = self._restarts.add(game.slots[0], self._key(game), failures, steps, error)
         except WorldError as failure:
             self._failure = self._failure or failure
             self._loop.loop.stop()

@@ -27,24 +27,23 @@ class Restarts:
     def __init__(self, name: str, episodes: int) -> None:
         self._name, self._episodes = name, episodes
         self._untold: list[_Failure] = []
-        self._plays = False  # some episode took a step before it failed
 
-    def add(self, slot: int, seed: int, failures: int, stepped: bool, error: BaseException) -> float:
+    def add(self, slot: int, seed: int, failures: int, steps: int, error: BaseException) -> float:
         """Note that the episode of this seed has failed so often; return the seconds to wait before it starts again.
 
-        There is no need to wait for a world that is there: one that has ``stepped`` since the episode started.
+        ``steps``: that it has begun, with the one that failed; 0 if the world could not begin the episode. There is no
+        need to wait for a world that has taken a step.
 
-        Raises `EpisodeFailed`, with the error's traceback, if it must not start again; `WorldError` if no episode that
-        failed has taken a step: then nothing can be played.
+        Raises an error, with the traceback, if it must not start again: `EpisodeFailed` where a step failed, which may
+        be for its action, and `WorldError` where the episode did not begin, which is no fault of the policy.
         """
-        self._plays = self._plays or stepped
         if failures > len(PAUSES_S):
             self.tell()
             trace = "".join(traceback.format_exception(error))
-            raise (EpisodeFailed if self._plays else WorldError)(
+            raise (EpisodeFailed if steps else WorldError)(
                 f"{self._name} failed {failures} times in the episode of slot {slot} with seed {seed}:\n{trace}"
             ) from error
-        pause = 0.0 if stepped else PAUSES_S[failures - 1]
+        pause = 0.0 if steps > 1 else PAUSES_S[failures - 1]
         self._untold.append(_Failure(slot, seed, repr(error), failures, pause))
         return pause
 

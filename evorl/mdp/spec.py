@@ -18,7 +18,7 @@ class WorldError(RuntimeError):
 
 
 class EpisodeFailed(WorldError):
-    """An episode failed as often as it may, in a world that plays. It has no result; other actions may not fail."""
+    """An episode failed in a step as often as it may. It has no result; with other actions the world may not fail."""
 
 
 def check_name(name: object) -> None:

@@ -14,7 +14,8 @@ import pytest
 from tiny import Walk
 
 from evorl.mdp.battle_arena import BattleArena
-from evorl.mdp.core import Arena, Array, WorldError
+from evorl.mdp.core import Arena, Array, EpisodeFailed, WorldError
+from evorl.mdp.event_loop import PausingLoop
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.restarts import Restarts
 from evorl.util.seed import Episodes
@@ -57,19 +58,17 @@ class Remote(gymnasium.Env[Any, Any]):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """Away when it is told so; pauses pass at once."""
-    server, real = Server(), asyncio.sleep
+    server, begun = Server(), time.monotonic()
 
-    async def sleep(seconds: float) -> None:
+    async def pause_of_a_battle(loop: PausingLoop, seconds: float) -> None:
         server.pauses += [seconds] if seconds else []
-        await real(0)
-
-    monkeypatch.setattr("evorl.mdp.battle_arena.asyncio.sleep", sleep)
-    begun = time.monotonic()
+        await asyncio.sleep(0)
 
     def pause(seconds: float) -> None:
         server.pauses.append(round(seconds, 2))
 
-    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(PausingLoop, "pause", pause_of_a_battle)
+    monkeypatch.setattr("evorl.mdp.gymnasium.env_per_slot.pause", pause)
     monkeypatch.setattr(time, "monotonic", lambda: begun + sum(server.pauses))
     return server
 
@@ -117,11 +116,14 @@ def test_one_that_stays_away_is_given_time_to_come_back(begin: Callable[[], Aren
 
 
 def test_one_that_is_dead_ends_the_run_in_two_lines(begin: Callable[[], Arena], server: Server, caplog: Any) -> None:
+    """It took a step before it died, and yet nobody's action is to blame: the episode cannot begin."""
     with closing(begin()) as arena:
         arena.recv()
+        assert act(arena) == []
         server.away = lambda call: True
-        with pytest.raises(WorldError, match=r"failed 3 times in the episode of slot 0 (?s:.*)no server"):
+        with pytest.raises(WorldError, match=r"failed 3 times in the episode of slot 0 (?s:.*)no server") as caught:
             act(arena)
+        assert caught.type is WorldError
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2 and "all 8 episodes" in lines[0] and lines[1].endswith("('no server'), in 5 s")
 
@@ -141,7 +143,7 @@ def test_a_world_that_steps_is_not_waited_for(begin: Callable[[], Arena], server
 def test_what_differs_is_told_apart(caplog: Any) -> None:
     restarts = Restarts("Walk", 3)
     for slot, error in enumerate((OSError("a"), OSError("b"), OSError("a"))):
-        assert restarts.add(slot, 10 + slot, 1, False, error) == 0
+        assert restarts.add(slot, 10 + slot, 1, 1, error) == 0
     restarts.tell()
     restarts.tell()
     assert [record.getMessage() for record in caplog.records] == [
@@ -157,3 +159,10 @@ def test_an_episode_that_fails_again_and_again_is_one_episode(caplog: Any) -> No
     restarts.tell()
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "Walk, slot 1, seed 11: starting the episode again after OSError('a')"
+
+
+@pytest.mark.parametrize(("steps", "kind"), [(0, WorldError), (1, EpisodeFailed), (2, EpisodeFailed)])
+def test_only_a_step_is_the_failure_of_its_episode(steps: int, kind: type[WorldError]) -> None:
+    with pytest.raises(kind) as caught:
+        Restarts("Walk", 1).add(0, 10, 3, steps, OSError("a"))
+    assert caught.type is kind

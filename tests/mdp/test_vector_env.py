@@ -16,7 +16,7 @@ from harness import QUICK, fingerprint, go, newest
 
 import evorl.mdp
 from evorl import evaluate
-from evorl.mdp.core import Arena, Array, Decisions, EpisodeFailed
+from evorl.mdp.core import Arena, Array, Decisions, EpisodeFailed, WorldError
 from evorl.mdp.gymnasium import Gymnasium, probes, snapshot
 from evorl.mdp.gymnasium.shared_generator import SharedGeneratorArena
 from evorl.mdp.lockstep import Lockstep
@@ -195,9 +195,12 @@ class Rigid(Walk):
 
 class Broken(Walk):
     def step(self, actions: Any) -> Any:
-        if self.time.max() == 3:
-            raise RuntimeError("the engine fell off")
-        return super().step(actions)
+        raise RuntimeError("the engine fell off")
+
+
+class Gone(Walk):
+    def reset(self, **given: Any) -> Any:
+        raise ConnectionError("no server")
 
 
 class Painted(Own):
@@ -264,7 +267,7 @@ class Blank(Twin):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
 
-KINDS = (Walk, Calm, Own, Listed, Opaque, Hidden, Deaf, Silent, Rigid, Broken, Painted)
+KINDS = (Walk, Calm, Own, Listed, Opaque, Hidden, Deaf, Silent, Rigid, Broken, Gone, Painted)
 PAIRS = (Twin, Cousin, Larger, Blank)
 """Ordinary environments of ids whose vector environment is `Own`."""
 
@@ -544,9 +547,13 @@ def test_evaluations_truncate_an_episode_without_end(mode: AutoresetMode, caplog
 
 
 def test_an_error_of_a_vector_environment_ends_the_world() -> None:
+    """In a step it may be for the actions: also in the first."""
     arena = world_of(Broken).arena(3, Episodes(0))
     with pytest.raises(EpisodeFailed, match=r"(?s)Broken-v0, all 3 slots.*RuntimeError: the engine fell off"):
         courses(arena, 9)
+    with pytest.raises(WorldError, match=r"Gone-v0(?s:.*)no server") as caught:
+        world_of(Gone).arena(3, Episodes(0))
+    assert caught.type is WorldError
 
 
 # ------------------------------------------------------------------ runs

@@ -43,9 +43,11 @@ class CrashesInEvaluations(Faulty):
 
 @dataclass(frozen=True, kw_only=True)
 class Cliff(BattleWorld):
-    """Three decisions, each worth the skill. The third crashes the simulator of those whose skill is above 5."""
+    """Three decisions, each worth the skill. One crashes the simulator of those whose skill is above 5."""
 
     skill: float = 0.0
+    at: int = 3
+    """The decision that crashes it."""
     chance: float = 0.0
     """Chance of an episode that it crashes whoever plays; this follows its key."""
     gone: str = "/nowhere"
@@ -72,7 +74,7 @@ class Climber:
 
     async def __call__(self, action: Array) -> Step:
         self.t += 1
-        if self.t == 3 and self.falls:
+        if self.t == self.world.at and self.falls:
             raise RuntimeError("fell from the cliff")
         return Step(np.array([self.world.skill], np.float32), terminated=self.t == 3)
 
@@ -112,12 +114,13 @@ EVOLUTIONS = {
 }
 
 
-@pytest.mark.slow_cases(but=("play",))
-@pytest.mark.parametrize("lifetime", [*EVOLUTIONS])
-def test_an_individual_whose_episode_crashes_has_no_fitness(lifetime: str, tmp_path: Path) -> None:
+@pytest.mark.slow_cases(but=("play-1",))
+@pytest.mark.parametrize(("lifetime", "at"), [("play", 1), ("play", 3), ("train", 3)])
+def test_an_individual_whose_episode_crashes_has_no_fitness(lifetime: str, at: int, tmp_path: Path) -> None:
+    """Also where its first decision does, before any failed episode has taken a step."""
     evolution = EVOLUTIONS[lifetime]
     steps = 60 if lifetime == "play" else 1200
-    best = train_in(tmp_path / "run", experiment(mdp=Cliff(), ec=evolution, budget=Budget(steps=steps)))["best"]
+    best = train_in(tmp_path / "run", experiment(mdp=Cliff(at=at), ec=evolution, budget=Budget(steps=steps)))["best"]
     lines = [json.loads(line) for line in (tmp_path / "run" / "population.jsonl").read_text().splitlines()]
     fitness = {line["genes"]["mdp.skill"]: line["objectives"]["fitness"] for line in lines}
     assert {skill > 5 for skill in fitness} == {True, False}

@@ -92,7 +92,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         except Mismatch as error:
             raise self._refused(error) from None
         except Exception as error:
-            self._fail(error)
+            self._fail(error, self.length + 1)
             self.broken, self.cost = True, 0
             return self.seen, 0.0, False, False, {}
 
@@ -161,7 +161,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             except Mismatch as error:
                 raise self._refused(error) from None
             except Exception as error:
-                self._fail(error)
+                self._fail(error, 0)
 
     def replay(self, log: Array) -> bool:
         """Take the decisions [T, K] of the episode that was just reset; return whether it ended.
@@ -175,7 +175,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             except Mismatch as error:
                 raise self._refused(error) from None
             except Exception as error:
-                self._fail(error)
+                self._fail(error, self.length + 1)
                 self.reset(seed=self.seed)
 
     @property
@@ -185,11 +185,11 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     def _refused(self, error: Mismatch) -> Mismatch:
         return Mismatch(f"{self._where}: {error}")
 
-    def _fail(self, error: Exception) -> None:
-        """Count a failure of the episode. Raises `WorldError` for the third."""
+    def _fail(self, error: Exception, steps: int) -> None:
+        """Count a failure of the episode after so many steps, as `Restarts.add` says. Raises `WorldError` for the third."""
         self.failures += 1
         self._remake = True
-        wait = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
+        wait = self._restarts.add(self._number, self.seed, self.failures, steps, error)
         self._not_before = time.monotonic() + wait if wait else 0.0
 
     def _replace(self) -> None:

@@ -57,7 +57,7 @@ class VectorEnvRows:
         """Start the episodes of the masked rows. ``seed``: one for all, one per row, or None to continue."""
         all_rows = mask.all()
         before = [row[~mask].tobytes() for row in self.inputs]
-        with self._named():
+        with self._named(WorldError):
             seen, infos = self.env.reset(seed=seed, options=None if all_rows else {"reset_mask": mask.copy()})
             self._show(seen)
             if not self._begun and self.masks is not None and self.masks.read(infos) is not None:
@@ -74,7 +74,7 @@ class VectorEnvRows:
 
     def act(self, actions: Any) -> tuple[Array, Array, Array, dict[str, Any]]:
         """Step with actions in the environment's own form."""
-        with self._named():
+        with self._named(EpisodeFailed):
             seen, reward, terminated, truncated, infos = self.env.step(actions)
             self._show(seen)
             batch = (self.slots,)
@@ -85,7 +85,7 @@ class VectorEnvRows:
         late = np.zeros(self.slots, bool) if self.limit is None else self.lengths >= self.limit
         truncated = (np.asarray(truncated, bool) | late) & ~terminated
         same_step = self.mode is AutoresetMode.SAME_STEP  # the masks are of the states after a reset
-        with self._named():
+        with self._named(EpisodeFailed):
             self._see_masks(infos, np.ones(self.slots, bool), (terminated | truncated) & ~same_step)
         return np.array(reward, np.float64), terminated, truncated, infos
 
@@ -104,21 +104,20 @@ class VectorEnvRows:
         Gymnasium gives an object array of observations or a batch; rows that did not end are undefined.
         """
         seen = infos["final_obs"]
-        with self._named():
+        with self._named(EpisodeFailed):
             if not isinstance(seen, np.ndarray) or seen.dtype != object:
                 return [np.asarray(read(seen, rows=ended)) for read in self._read]
             return [np.stack([read(seen[slot]) for slot in ended]) for read in self._read]
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Turn any error of the environment into a `WorldError`: all rows share it, so none starts again."""
+    def _named(self, kind: type[WorldError]) -> Iterator[None]:
+        """Turn any error of the environment into one of this kind: all rows share it, so no episode starts again."""
         try:
             yield
         except Mismatch as error:
             raise Mismatch(f"{env_name(self.env)}, all {self.slots} slots in one environment: {error}") from None
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            kind = EpisodeFailed if self.lengths.any() else WorldError
             raise kind(f"{env_name(self.env)}, all {self.slots} slots in one environment:\n{trace}") from error
 
 
