@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
-from evorl.util.errors import WRONG_KINDS
 from evorl.util.stop import end_wait, stop_requested
 
 log = logging.getLogger("evorl")
@@ -69,8 +68,7 @@ class MemberError(RuntimeError):
 
     def __init__(self, member: int, kinds: Sequence[str], message: str, trace: str) -> None:
         super().__init__(f"member {member}: {kinds[0]}: {message}\n{trace}".rstrip())
-        self.member, self.kind, self.message, self.trace = member, kinds[0], message, trace
-        self.wrong_data = bool(WRONG_KINDS & {*kinds})  # what data of the wrong kind raises
+        self.member, self.kinds, self.message, self.trace = member, tuple(kinds), message, trace
 
 
 def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:

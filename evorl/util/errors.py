@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from evorl.util.plugins import blamed
@@ -56,18 +56,28 @@ def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
         yield
     except BadRequest:
         raise
-    except (*_WRONG, RuntimeError) as error:
-        # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own,
-        # and a member of a cluster tells whether it was data of the wrong kind
-        own = isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError)
-        if own and not getattr(error, "wrong_data", False):
+    except Exception as error:
+        # of an error in a member of a cluster those that it had there
+        kinds = getattr(error, "kinds", [kind.__name__ for kind in type(error).__mro__])
+        if not _of_wrong_data(kinds):
             raise
         raise error_of(reason(error)) from error
 
 
-_WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
-WRONG_KINDS = frozenset(kind.__name__ for kind in _WRONG)
-"""Names of what data of the wrong kind raises."""
+_WRONG = frozenset(
+    kind.__name__
+    for kind in (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
+)
+
+
+def _of_wrong_data(kinds: Sequence[str]) -> bool:
+    """Whether data of the wrong kind raises an error of these classes: its own, then those that it derives from.
+
+    PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own.
+    """
+    if "RuntimeError" in kinds:
+        return kinds[0] in ("RuntimeError", "RecursionError")
+    return not _WRONG.isdisjoint(kinds)
 
 
 def nearest(word: str, choices: Iterable[str], descriptions: Callable[[], Mapping[str, str]] = dict) -> str:

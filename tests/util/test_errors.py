@@ -7,7 +7,9 @@ import traceback
 
 import pytest
 
-from evorl.util.errors import BadRequest, nearest, one_edit, reason
+from evorl.cluster.core import caller_error
+from evorl.mdp.core import WorldError
+from evorl.util.errors import BadRequest, nearest, one_edit, reason, wrong_data
 
 
 def edits(word: str, letters: str) -> set[str]:
@@ -72,3 +74,20 @@ def test_the_reason_of_an_error_is_its_true_cause_also_where_only_its_traceback_
     assert cause is not None and reason(chained()) == reason(cause) == "OSError: a rock … in the sea"
     trace = "".join(traceback.format_exception(cause))
     assert reason(RuntimeError(f"member 3 failed:\n{trace}")) == "OSError: a rock"
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["here", "in a member"])
+@pytest.mark.parametrize(
+    ("error", "wrong"),
+    [
+        (KeyError("actor"), True), (RuntimeError("size mismatch"), True), (RecursionError("deep"), True),
+        (WorldError("no server"), False), (OSError("full"), False),
+    ],
+)  # fmt: skip
+def test_what_data_of_the_wrong_kind_raises_is_the_same_in_a_member(
+    error: Exception, wrong: bool, remote: bool
+) -> None:
+    """A plain RuntimeError is PyTorch's for tensors of another shape."""
+    raised = caller_error(0, error, ()) if remote else error
+    with pytest.raises(BadRequest if wrong else type(raised)), wrong_data(BadRequest):
+        raise raised
