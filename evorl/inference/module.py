@@ -197,7 +197,7 @@ def plain_network(learner: NetworkLearner[Any]) -> Policy | ActionValues:
     else:
         assert not isinstance(learner.policy, PolicyPerSide)
         network = copy.deepcopy(learner.policy)
-    network.load_state_dict({**dict(network.named_buffers()), **named})
+    network.load_state_dict({**network.state_dict(), **named})  # buffers are constants
     network.requires_grad_(False)
     return network
 

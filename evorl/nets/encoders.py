@@ -213,6 +213,13 @@ def choice(name: str, own: Mapping[str, Any]) -> tuple[type[Encoder], Any]:
     return kind, options_of(name, kind.options, own, "own")
 
 
+def draw_own_weights(module: nn.Module, generator: torch.Generator) -> None:
+    """Let each encoder in a network, also one within another, draw what only it knows how to."""
+    for each in module.modules():
+        if isinstance(each, Encoder):
+            each.initialise(generator)
+
+
 def is_image(entry: Input) -> bool:
     """Whether an input is a picture, which convolutions encode."""
     return len(entry.shape) == 3 and entry.dtype == "uint8"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from evorl.mdp.core import Box, Spec
 from evorl.nets.distributions import LOG_STD, outputs
-from evorl.nets.encoders import KINDS, Encoder, Inputs, choice, encoder_of
+from evorl.nets.encoders import KINDS, Encoder, Inputs, choice, draw_own_weights, encoder_of
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
@@ -195,7 +195,7 @@ class Policy(nn.Module):
                 for weight in (module.weight_x, module.weight_h):
                     for gate in weight.chunk(4, -1):
                         nn.init.orthogonal_(gate, 1.0, generator=generator)
-        self.encoders.initialise(generator)
+        draw_own_weights(self, generator)
         if isinstance(self.spec.action, Box) and self.net.std == "state":
             nn.init.constant_(self.policy.bias[len(self.spec.action.low) :], self.net.log_std)
 
@@ -282,6 +282,4 @@ def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
             for x in (layer.weight, layer.bias):
                 if x is not None:
                     nn.init.uniform_(x, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
-    for each in module.modules():
-        if isinstance(each, Encoder):
-            each.initialise(generator)
+    draw_own_weights(module, generator)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from evorl.inference.module import plain_network
 from evorl.mdp.core import Box, Discrete, Input, Spec
 from evorl.nets.conformance import Nonconformity, check
 from evorl.nets.encoders import ENCODERS, Encoder, Inputs
@@ -47,9 +48,26 @@ class Plain(Encoder):
         return features
 
 
+class Twice(Encoder):
+    """Another encoder's features, doubled."""
+
+    light = True
+
+    def __init__(self, inputs: Inputs, keys: Any, dense: bool = True) -> None:
+        super().__init__(inputs, keys, dense)
+        self.inner = Plain(inputs, Keys(), dense)
+        self.width = self.inner.width
+        self.register_buffer("two", torch.tensor(2.0), persistent=False)
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        features: Tensor = self.inner(inputs) * self.two
+        return features
+
+
 def test_it_conforms() -> None:
     check(Plain, STATE)
     check(Plain, STATE, width=2)
+    check(Twice, STATE)
 
 
 @pytest.mark.slow_cases(but=("a3c",))
@@ -114,6 +132,7 @@ def test_one_that_is_not_light_may_have_any_gradient() -> None:
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     monkeypatch.setitem(ENCODERS, "plain", Plain)
+    monkeypatch.setitem(ENCODERS, "twice", Twice)
     return Net(encoder="plain", hidden=(8,))
 
 
@@ -135,7 +154,15 @@ def test_frozen_policies_have_encoders_of_their_own(net: Net) -> None:
 
 def test_all_weights_follow_from_the_seed(net: Net) -> None:
     box = Spec((STATE,), Box((-1.0,), (1.0,)))
-    td3 = TD3(net=replace(TD3().net, encoder="plain"))
-    for hyper, spec in ((PPO(net=net), Spec((STATE,), Discrete(2))), (td3, box)):
+    twice, td3 = replace(net, encoder="twice"), TD3(net=replace(TD3().net, encoder="plain"))
+    choices = Spec((STATE,), Discrete(2))
+    for hyper, spec in ((PPO(net=net), choices), (PPO(net=twice), choices), (td3, box)):
         first, again, other = (hyper.learner(spec, seed, torch.device("cpu")).weights()[0] for seed in (1, 1, 2))
         assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_plain_network_has_the_constants_of_its_encoder(net: Net) -> None:
+    """Also those that a file of weights would not hold."""
+    learner = PPO(net=replace(net, encoder="twice")).learner(Spec((STATE,), Discrete(4)), 1, torch.device("cpu"))
+    x = torch.ones(2, 3)
+    assert torch.equal(plain_network(learner)((x,))[0], learner.policy((x,))[0])
