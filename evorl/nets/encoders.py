@@ -209,6 +209,7 @@ def choice(name: str, own: Mapping[str, Any]) -> tuple[type[Encoder], Any]:
         known = [*ENCODERS, *KINDS.of_plugins()]
         there = f"; there are {', '.join(known)}"
         raise BadRequest(f"no encoder {name!r}{nearest(name, known) or there}", KINDS.key)
+    KINDS.check_named(own, "own")
     kind = KINDS.kind_of(name)
     return kind, options_of(name, kind.options, own, "own")
 

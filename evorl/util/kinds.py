@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from evorl.util import plugins
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, nearest
 from evorl.util.typed import typed
 
 T = TypeVar("T")
@@ -52,6 +52,15 @@ class Kinds(Generic[T]):
     def root_of(self, name: str) -> str:
         """The root module of the class of this name."""
         return "evorl" if name in self.own else plugins.entries(self.group)[name].module.partition(".")[0]
+
+    def check_named(self, given: Mapping[str, Any], key: str) -> None:
+        """Raise `BadRequest` for options ``given`` at ``key`` to what no plugin names.
+
+        Those of a kind that is not chosen are fine: a sweep over kinds gives options to each.
+        """
+        if other := next((name for name in given if name not in self.of_plugins()), None):
+            known = self.of_plugins()
+            raise BadRequest(f"no plugin has this name{nearest(other, known)}", f"{key}.{other}")
 
 
 def options_of(name: str, kind: type, given: Mapping[str, Any], key: str) -> Any:

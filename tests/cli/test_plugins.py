@@ -143,6 +143,14 @@ def test_a_network_that_fails_names_the_plugin(folder: Path, capsys: pytest.Capt
             ("rl=dqn", "rl.sampling=my_lab", "+rl.replay.own.my_lab.shar=1"),
             "rl.replay.own.my_lab.shar: unknown key; did you mean share?",
         ),
+        (
+            ("rl=ppo", "+rl.net.own.my_lap.waves=1"),
+            "rl.net.own.my_lap: no plugin has this name; did you mean my_lab?",
+        ),
+        (
+            ("rl=dqn", "+rl.replay.own.my_lap.share=1"),
+            "rl.replay.own.my_lap: no plugin has this name; did you mean my_lab?",
+        ),
         (("rl=my_lap",), "rl: no choice 'my_lap'; did you mean my_lab?"),
         (("rl=my_lab", "rl.epsilom=1"), "rl.epsilom: unknown key; did you mean rl.epsilon?"),
         (("rl=my_lab", "rl.epsilon=-1"), "rl.epsilon: expected float > 0.0, got -1"),

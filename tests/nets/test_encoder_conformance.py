@@ -154,11 +154,17 @@ def test_frozen_policies_have_encoders_of_their_own(net: Net) -> None:
 
 def test_all_weights_follow_from_the_seed(net: Net) -> None:
     box = Spec((STATE,), Box((-1.0,), (1.0,)))
-    twice, td3 = replace(net, encoder="twice"), TD3(net=replace(TD3().net, encoder="plain"))
-    choices = Spec((STATE,), Discrete(2))
-    for hyper, spec in ((PPO(net=net), choices), (PPO(net=twice), choices), (td3, box)):
+    td3 = TD3(net=replace(TD3().net, encoder="plain"))
+    for hyper, spec in ((PPO(net=net), Spec((STATE,), Discrete(2))), (td3, box)):
         first, again, other = (hyper.learner(spec, seed, torch.device("cpu")).weights()[0] for seed in (1, 1, 2))
         assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("kind", [PPO, TD3])
+def test_every_learner_draws_what_is_an_inner_encoders_own(kind: Any, net: Net) -> None:
+    box = Spec((STATE,), Box((-1.0,), (1.0,)))
+    learner = kind(net=replace(kind().net, encoder="twice")).learner(box, 1, torch.device("cpu"))
+    assert learner.layout.copied(learner.theta)["encoders.inner.shift"].all()
 
 
 def test_a_plain_network_has_the_constants_of_its_encoder(net: Net) -> None:

@@ -105,6 +105,7 @@ def shares(sampling: Sampling, options: Any) -> dict[str, float]:
         if name not in known:
             here = f"; the samplers of this learner are {', '.join(known)}"
             raise BadRequest(f"no sampler {name!r}{nearest(name, known) or here}", "sampling")
+    KINDS.check_named(options.own, "replay.own")
     used = {name: share_of[name] for name in known if share_of.get(name)}
     for name in used.keys() - SAMPLERS.keys():
         if KINDS.kind_of(name).weighs and not isinstance(options, WeightedSamplers | RolloutSamplers):
