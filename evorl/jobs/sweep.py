@@ -265,7 +265,8 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
     HydraConfig.instance().set_config(composed)  # of which ${hydra:job.num} in a word is
     try:
         folder = str(composed.hydra.sweep.subdir)
-        _check_names(Path(folder), number)  # before torch is imported
+        advice = "; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it"
+        job.check_names(Path(folder), f"job {number}'s directory", SUBDIR, advice)  # before torch is imported
         data, experiment = job.checked_experiment(config.resolved(composed), words)
     finally:
         HydraConfig.instance().set_config(base)
@@ -295,11 +296,6 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
     _build(missing)
 
 
-def _check_names(folder: Path, number: int) -> None:
-    advice = "; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it"
-    job.check_names(folder, f"job {number}'s directory", SUBDIR, advice)
-
-
 def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]) -> None:
     """Raise `BadRequest` unless each job has a folder of its own below the sweep's, and the same one at a resume."""
     if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
@@ -309,7 +305,6 @@ def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]
         folder = Path(plan.folder)
         if folder.is_absolute() or ".." in folder.parts or not folder.parts:
             raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
-        _check_names(folder, number)
         if folder in taken:
             raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
         if run_directory.is_link(directory, plan.folder):

@@ -71,19 +71,20 @@ def train_plan(
 
     space = Space(searched, sum(layout.sizes), fresh, tuple(layout.sizes))
     make = partial(kind or TrainEvaluator, experiment, evolution, searched)
-    check = partial(experiment.rl.check_memory, world, _steps_of_a_line(experiment, evolution))
+    check = partial(experiment.rl.check_memory, world, _steps_in_a_replay(experiment, evolution))
     return EvaluationPlan(
         space, make, evolution.together or 1, learner, evolution.objective_names, begin, check_memory=check
     )
 
 
-def _steps_of_a_line(experiment: Experiment, evolution: IndependentEvolution) -> int:
-    """Environment steps that a replay may hold: of one lifetime, or of all before it whose memory it begins with.
+def _steps_in_a_replay(experiment: Experiment, evolution: IndependentEvolution) -> int:
+    """Environment steps that a replay may hold: of a lifetime, and of those before it whose memory it begins with.
 
-    These are estimated: as if each of a population got the same share of the budget.
+    The latter are an estimate: an equal share of the budget for each of a population.
     """
     budget = experiment.budget.steps or experiment.mdp.budget
-    return evolution.train_steps + evolution.hands_on * budget // evolution.population
+    inherited = budget // evolution.population if evolution.hands_on else 0
+    return evolution.train_steps + inherited
 
 
 class TrainEvaluator:

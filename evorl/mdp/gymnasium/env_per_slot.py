@@ -186,7 +186,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         return Mismatch(f"{self._where}: {error}")
 
     def _fail(self, error: Exception, steps: int) -> None:
-        """Count a failure of the episode after so many steps, as `Restarts.add` says. Raises `WorldError` for the third."""
+        """Count a failure; ``steps`` as in `Restarts.add`. Raises `WorldError` for the episode's third."""
         self.failures += 1
         self._remake = True
         wait = self._restarts.add(self._number, self.seed, self.failures, steps, error)
