@@ -99,7 +99,7 @@ def test_a_name_that_is_too_long_is_refused_before_torch_is_imported(
     key = "hydra.sweep.subdir" if sweep else "hydra.run.dir"
     words = ["--multirun", f"hydra.sweep.dir={tmp_path}", "seed=1,2"] if sweep else []
     check_names(Path("b", "a" * 255), "a folder", key)
-    place = f"'{'\u00e9' * 128}'" if sweep else tmp_path / ("a" * 256)
+    place = "'" + "\u00e9" * 128 + "'" if sweep else tmp_path / ("a" * 256)
     assert go(*words, "mdp=cartpole", f"{key}={place}") == 2
     said = capsys.readouterr().err
     assert said.startswith(f"evorl: {key}: the name of ") and "takes 256 bytes, more than the 255 that fit" in said
