@@ -15,7 +15,8 @@ from tiny import Walk
 
 from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Arena, Array, WorldError
-from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.event_loop import PausingLoop
+from evorl.mdp.gymnasium import Gymnasium, env_per_slot
 from evorl.mdp.restarts import Restarts
 from evorl.util.seed import Episodes
 
@@ -57,19 +58,17 @@ class Remote(gymnasium.Env[Any, Any]):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """Away when it is told so; pauses pass at once."""
-    server, real = Server(), asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        server.pauses += [seconds] if seconds else []
-        await real(0)
-
-    monkeypatch.setattr("evorl.mdp.battle_arena.asyncio.sleep", sleep)
-    begun = time.monotonic()
+    server, begun = Server(), time.monotonic()
 
     def pause(seconds: float) -> None:
         server.pauses.append(round(seconds, 2))
 
-    monkeypatch.setattr(time, "sleep", pause)
+    async def of_a_battle(_: PausingLoop, seconds: float) -> None:
+        server.pauses += [seconds] if seconds else []
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(env_per_slot, "pause", pause)
+    monkeypatch.setattr(PausingLoop, "pause", of_a_battle)
     monkeypatch.setattr(time, "monotonic", lambda: begun + sum(server.pauses))
     return server
 
