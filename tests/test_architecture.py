@@ -166,6 +166,7 @@ KEYED = {
     "evorl/rl/network_learner.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
     "evorl/rl/off_policy.py": ({"torch.Generator"}, "initial weights of critics, seeded with seeds.key"),
     "evorl/nets/random_features.py": ({"torch.Generator"}, "weights that stay, seeded with seeds.key"),
+    "evorl/nets/conformance.py": ({"torch.Generator"}, "weights of encoders that are checked, seeded with seeds.key"),
 }
 
 

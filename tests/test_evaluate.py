@@ -98,7 +98,8 @@ def test_latest_and_best_are_those_of_the_result(case: str, runs: Path, evaluate
     assert {**result["eval"], "fitness": result["fitness"]} == {
         name: latest[name] for name in (*result["eval"], "fitness")
     }
-    assert {"fitness": best["fitness"], "step": best["step"]} == result["best"]
+    by = "highest evaluation"
+    assert {"fitness": best["fitness"], "step": best["step"], "selected_by": by} == result["best"]
     assert best["fitness"] >= latest["fitness"]
 
 

@@ -45,11 +45,11 @@ class Case(NamedTuple):
 
 NUMBERS = ("mdp.engine=gfootball", "mdp.observation=simple115")
 CASES = {
-    "close-pictures": Case("empty goal close, pictures, EnvPool", ("mdp.scenario=academy_empty_goal_close",), 400_000),
+    "close-pictures": Case("empty goal close, pictures, EnvPool", ("mdp.scenario=academy_empty_goal_close",), 100_000),
     "close-numbers": Case(
-        "empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 400_000
+        "empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 100_000
     ),
-    "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 2_000_000),
+    "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 500_000),
 }
 PPO = ("mdp=football", "rl=ppo")
 LEARN = ("seed=0,1,2,3,4", "eval.episodes=60")
@@ -105,7 +105,7 @@ def refuse(inputs: Inputs) -> None:
 def ci() -> list[Sweep | Measurement]:
     parts: list[Sweep | Measurement] = []
     for name, case in CASES.items():
-        words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 20}")
+        words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 10}")
         parts += [Measurement(f"football-rates/{name}", partial(rates, case)), Sweep(f"football/{name}", words)]
     close = CASES["close-numbers"]
     parts += [Measurement(f"football-peer/{seed}", partial(peer, close, seed)) for seed in range(3)]
@@ -198,7 +198,7 @@ TABLE = Table(
     source="Bai et al. 2022, abstract",
     about=__doc__,
     profiles={
-        "ci": Profile("two academy exercises, both engines; rates of 5 rounds, 5 seeds of learning; 2 cores", 20, ci()),
+        "ci": Profile("two academy exercises, both engines; rates of 5 rounds, 5 seeds of learning; 2 cores", 5, ci()),
         "paper": Profile(
             "11 against 11, hard, 150,000,000 steps; 3 seeds", 2000, [Sweep("football/football-paper", PAPER)]
         ),

@@ -16,7 +16,7 @@ from tiny import Walk
 from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Arena, Array, EpisodeFailed, WorldError
 from evorl.mdp.event_loop import PausingLoop
-from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.gymnasium import Gymnasium, env_per_slot
 from evorl.mdp.restarts import Restarts
 from evorl.util.seed import Episodes
 
@@ -60,15 +60,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """Away when it is told so; pauses pass at once."""
     server, begun = Server(), time.monotonic()
 
-    async def pause_of_a_battle(loop: PausingLoop, seconds: float) -> None:
-        server.pauses += [seconds] if seconds else []
-        await asyncio.sleep(0)
-
     def pause(seconds: float) -> None:
         server.pauses.append(round(seconds, 2))
 
-    monkeypatch.setattr(PausingLoop, "pause", pause_of_a_battle)
-    monkeypatch.setattr("evorl.mdp.gymnasium.env_per_slot.pause", pause)
+    async def of_a_battle(_: PausingLoop, seconds: float) -> None:
+        server.pauses += [seconds] if seconds else []
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(env_per_slot, "pause", pause)
+    monkeypatch.setattr(PausingLoop, "pause", of_a_battle)
     monkeypatch.setattr(time, "monotonic", lambda: begun + sum(server.pauses))
     return server
 
