@@ -109,6 +109,7 @@ def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: in
     from evorl.mdp.core import WorldError
     from evorl.population.episodes import play_keyed_episodes
     from evorl.population.objectives import numbers_of_episodes
+    from evorl.population.results import why
     from evorl.rl.core import NotFinite
     from evorl.rl.evaluation import in_whole_games
     from evorl.util.seed import Episodes
@@ -118,7 +119,7 @@ def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: in
     try:
         played = play_keyed_episodes(world, policy.learner, keys, in_whole_games(world, episodes), limit)
     except (NotFinite, WorldError) as error:
-        log.warning("job %s cannot be replayed: %s", job, error)
+        log.warning("job %s cannot be replayed: %s", job, why(error))
         return np.array([-np.inf]), 0
     numbers, steps = numbers_of_episodes(played, world.sides)
     terms = objective_weights(search.objectives[0]).items()

@@ -71,7 +71,8 @@ def errors_under_ec() -> Iterator[None]:
 
 def why(error: Exception) -> str:
     """The cause of an error of `WITHOUT_RESULT` in one line, without the world's traceback."""
-    return str(error) if isinstance(error, NotFinite) else f"{str(error).splitlines()[0]} {reason(error)}"
+    what, _, trace = str(error).partition("\n")
+    return f"{what} {reason(error)}" if trace else what
 
 
 def failed_result(evolution: Evolution, reason: str, cost: int = 0) -> IndividualResult:

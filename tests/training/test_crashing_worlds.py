@@ -6,15 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from evolution_runs import journal
 from harness import Alone, Faulty, newest, rows, train_in
 
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
+from evorl.jobs import best_job
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, World, WorldError
 from evorl.nets.policy import Net
@@ -23,6 +26,7 @@ from evorl.record import checkpoint
 from evorl.record.core import Record
 from evorl.rl.ppo import PPO
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
+from evorl.training.train import spec
 from evorl.util.seed import generator
 
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -142,6 +146,17 @@ def test_who_crashes_in_every_replay_is_named_by_its_first_fitness(
     lines = [line for line in said.splitlines() if "cannot be replayed" in line]
     assert lines and all(line.endswith("RuntimeError: fell from the cliff") for line in lines)
     assert "Traceback" not in said
+
+
+def test_a_job_whose_episodes_crash_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    crashing = experiment(mdp=Cliff(skill=6))
+    learner = SMALL.learner(spec(crashing.mdp), 0, torch.device("cpu"))
+    search: Any = SimpleNamespace(seed=0)
+    scores, _ = best_job._replay(search, "3", best_job.Policy(crashing, learner), "select 0", 2)
+    assert scores.tolist() == [-np.inf]
+    line = caplog.messages[-1]
+    assert line.startswith("job 3 cannot be replayed: Cliff failed 3 times in the episode of slot 0 with seed ")
+    assert line.endswith(": RuntimeError: fell from the cliff") and "\n" not in line
 
 
 def test_a_world_that_cannot_be_played_ends_a_population_which_goes_on_later(
