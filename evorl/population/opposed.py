@@ -89,7 +89,7 @@ class _Policy(NamedTuple):
 def play_match(
     evolution: Evolution, world: World, learner: Learner, individual: Individual, against: Mapping[str, Any]
 ) -> IndividualResult:
-    """Play the match that an individual stands for (`evorl.ec.opposing.Opposing`). Raises `NotFinite`.
+    """Play the match that an individual stands for (`evorl.ec.opposing.Opposing`). Raises an error of `WITHOUT_RESULT`.
 
     ``learner`` is of the form of all policies.
     """
