@@ -25,6 +25,12 @@ def test_every_number_and_every_choice_has_a_name(name: str) -> None:
     assert all(len({*names}) == len(names) for names in world.action_names)
 
 
-def test_others_have_none() -> None:
+def test_every_choice_of_a_player_of_soccer_has_a_name() -> None:
     world = experiment_of("mdp=soccer").mdp
+    assert [len(names) for names in world.action_names] == [*heads(spec(world).action)]
+    assert not world.feature_names  # its observations have no names yet
+
+
+def test_others_have_none() -> None:
+    world = experiment_of("mdp=gymnasium", "mdp.id=LunarLander-v3").mdp
     assert (world.feature_names, world.action_names) == ({}, ())
