@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ POLICIES = sorted(PROGRAMS.glob("*/results/policies/*"))
 PAGES = (
     "aes_rl/results/performance", "aes_rl/results/rules", "elite_replay/results/elite",
     "elite_replay/results/correction", "elite_replay/results/dqn", "lamarckian/results/sampling",
-    "lamarckian/results/pbt",
+    "lamarckian/results/pbt", "lamarckian/results/football",
 )  # fmt: skip
 
 
@@ -36,7 +37,10 @@ def test_a_table_shows_the_returns_of_its_policies(page: str) -> None:
 
 def _marks(place: Path) -> Any:
     slow = not place.name.endswith(("cartpole", "acrobot"))  # the episodes of the others take seconds
-    return pytest.param(place, id=f"{place.parts[-4]}-{place.name}", marks=[pytest.mark.learn] if slow else [])
+    marks = [pytest.mark.learn] if slow else []
+    if "engine: gfootball" in (place / ".hydra" / "config.yaml").read_text():
+        marks += [pytest.mark.skipif(find_spec("gfootball_engine") is None, reason="needs the engine: make football")]
+    return pytest.param(place, id=f"{place.parts[-4]}-{place.name}", marks=marks)
 
 
 @pytest.mark.parametrize("place", [_marks(place) for place in POLICIES])
