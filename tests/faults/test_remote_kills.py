@@ -133,13 +133,14 @@ WORDS = (*QUICK, "mdp=remote", f"mdp.command='{TAG}'", "budget.steps=6000", "che
     "cluster", [(), ("cluster=processes", "cluster.workers=2", "rl.members=2")], ids=["local", "processes"]
 )
 def test_a_run_whose_games_are_killed_ends_with_the_same_bits(cluster: tuple[str, ...], tmp_path: Path) -> None:
-    assert go(*WORDS, *cluster, f"hydra.run.dir={tmp_path}/still") == 0
-    words = [sys.executable, "-m", "evorl.run", *WORDS, *cluster, f"hydra.run.dir={tmp_path}/killed"]
+    chosen = (*WORDS, "budget.steps=20000", *cluster)
+    assert go(*chosen, f"hydra.run.dir={tmp_path}/still") == 0
+    words = [sys.executable, "-m", "evorl.run", *chosen, f"hydra.run.dir={tmp_path}/killed"]
     killed, draw = 0, random.Random(1)
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True) as run:
         while run.poll() is None:
-            time.sleep(draw.uniform(1, 4))
-            if games := games_of(run.pid):
+            time.sleep(draw.uniform(0.2, 0.8))
+            if killed < 10 and (games := games_of(run.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(draw.choice(games), signal.SIGKILL)
                     killed += 1
