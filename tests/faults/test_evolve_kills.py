@@ -120,7 +120,7 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.fault
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    steps = {"front": 400_000, "rounds": 400_000, "league": 80_000, "psro": 40_000}.get(case, 1_000_000)
+    steps = {"front": 400_000, "rounds": 400_000, "league": 80_000, "psro": 60_000}.get(case, 1_000_000)
     words = (*WORDS[case][:-1], f"budget.steps={steps}")
     sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
