@@ -34,7 +34,8 @@ class PolicyFile:
         with _quiet():
             self.program = traced(module)
             if form != "torch":
-                from evorl.inference.graph import Untranslated, onnx_model
+                from evorl.inference.graph import onnx_model
+                from evorl.inference.operations import Untranslated
 
                 try:
                     self.model = onnx_model(self.program, module.inputs, module.outputs)

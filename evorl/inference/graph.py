@@ -17,8 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_help
 from torch import Tensor, fx
 
 from evorl.inference.module import Port
-from evorl.inference.operations import TRANSLATIONS, Batch
-from evorl.inference.operations import Untranslated as Untranslated
+from evorl.inference.operations import TRANSLATIONS, Batch, Untranslated
 
 OPSET = 15
 """The newest that Unity's Sentis 2.1 documents; everyone else reads older ones."""

@@ -7,6 +7,7 @@ is there already is never written again: it is what later releases promise to re
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -50,8 +51,8 @@ def installed(place: Path) -> Path:
 
 
 def rounding() -> dict[str, str]:
-    """What decides the last bits of PyTorch's sums: instructions, and the processor, by which MKL chooses."""
-    return {"kernels": kernels(), "cpu": machine()["cpu"]}
+    """What decides the last bits of PyTorch's sums: instructions, and the processor's maker, by whom MKL chooses."""
+    return {"kernels": kernels(), "maker": re.split(r"\W", machine()["cpu"])[0]}
 
 
 def decisions(policy: Policy) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from evorl.mdp.remote.process import CLIENTS
 
 SUMO = "node {clients}/javascript/sumo/sumo.js"
 SLOTS, DECISIONS = 4, 60
-node = pytest.mark.skipif(shutil.which("node") is None, reason="no node, which runs the client in JavaScript")
+node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node: make web as root")
 
 
 @node

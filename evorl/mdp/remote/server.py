@@ -107,7 +107,8 @@ class GameServer:
             if connection.link.unsent or connection in self._writing:
                 self._watch(connection)
         for ready, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
-            ready.data()  # nothing, if an earlier one has closed it
+            if ready.fileobj in self._selector.get_map():  # unless an earlier call has closed it
+                ready.data()
         if busy or self._queue:
             self._look_after()
 
@@ -158,8 +159,6 @@ class GameServer:
     def _greet(self, stranger: _Stranger) -> None:
         """Read a hello if it has arrived, and let its sender in."""
         link = stranger.link
-        if stranger not in self._strangers:
-            return
         try:
             frames = link.receive()
             if not frames:
@@ -216,8 +215,6 @@ class GameServer:
         (self._writing.add if unsent else self._writing.discard)(connection)
 
     def _serve(self, connection: Connection) -> None:
-        if connection not in self._connections:
-            return
         try:
             connection.link.flush()
             connection.receive()
@@ -240,7 +237,7 @@ class GameServer:
         self._selector.register(process.pipe, selectors.EVENT_READ, lambda: self._hear(process))
 
     def _hear(self, process: GameProcess) -> None:
-        if process in self._processes and not process.drain():
+        if not process.drain():
             self._selector.unregister(process.pipe)
 
     def _drop(self, process: GameProcess) -> None:
