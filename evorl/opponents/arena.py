@@ -50,7 +50,6 @@ class OpponentArena:
         self.number = np.zeros(games, np.int64)  # episode of the game, as far as the learner knows
         self.opponent = np.full(games, NOBODY)  # in that episode
         self._episode = np.zeros(arena.slots, np.int64)  # of each side
-        self._every = np.arange(arena.slots)
         self._waiting = np.zeros(arena.slots, np.bool_)  # sides that wait for an action
         self._asked = np.zeros(self.slots, np.bool_)  # slots that wait for the learner's action
         self._game = np.arange(self.slots) // team  # of each slot
@@ -156,9 +155,7 @@ class OpponentArena:
         out.cost += decisions.cost
         self._waiting[rows] = True
         over = decisions.terminated | decisions.truncated
-        any_over = np.count_nonzero(over) > 0
-        if any_over:
-            self._episode[rows[over[rows]]] += 1
+        self._episode[rows[over[rows]]] += 1
         if decisions.failed:
             self._deciders.begin(self._place_of(np.array(decisions.failed)))
         slots = np.flatnonzero(self._acting >= 0)
@@ -168,7 +165,8 @@ class OpponentArena:
         out.reward[slots] = decisions.reward[rows]
         out.terminated[slots], out.truncated[slots] = decisions.terminated[rows], decisions.truncated[rows]
         out.failed += slots[np.isin(rows, decisions.failed)].tolist() if decisions.failed else []
-        if any_over and (ended := over[rows]).any():
+        ended = over[rows]
+        if ended.any():
             self._end(slots[ended], rows[ended], decisions)
 
     def _end(self, slots: Array, rows: Array, decisions: Decisions) -> None:
@@ -218,9 +216,10 @@ class OpponentArena:
         places = np.flatnonzero(self._waits(flat, self._game_of_place))
         self._actions[sides] = actions
         if len(places):
-            theirs = flat if len(places) == len(flat) else flat[places]
-            self._actions[theirs] = self._decide(places)
-            sides = np.union1d(sides, theirs) if len(sides) + len(theirs) < len(self._waiting) else self._every
+            self._actions[flat[places]] = self._decide(places)
+            sending = np.zeros(len(self._waiting), np.bool_)
+            sending[sides] = sending[flat[places]] = True
+            sides = np.flatnonzero(sending)
         if len(sides):
             self._waiting[sides] = False
             self.arena.send(sides, self._actions[sides])

@@ -204,14 +204,10 @@ class SlotNoise:
         """Return the noise [B, noise_size] for the next decision of ``rows``."""
         if not self.deterministic:
             out, t = self.noise.numpy(), self.t[rows]
-            if len(rows) and (t == t[0]).all():  # in step, most worlds; as below, in a quarter of the time
-                block, within = divmod(int(t[0]), NOISE_BLOCK)
-                out[rows] = self._block(block)[within].take(rows, 0)
-            else:
-                blocks = t // NOISE_BLOCK
-                for block in {*blocks.tolist()}:
-                    mine = blocks == block
-                    out[rows[mine]] = self._block(block)[t[mine] % NOISE_BLOCK, rows[mine]]
+            blocks = t // NOISE_BLOCK
+            for block in {*blocks.tolist()}:
+                mine = blocks == block
+                out[rows[mine]] = self._block(block)[t[mine] % NOISE_BLOCK, rows[mine]]
             self.t[rows] = t + 1
         return self.noise
 
