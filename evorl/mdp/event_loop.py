@@ -13,15 +13,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from evorl.util.stop import check_stop, stopping
+from evorl.util.stop import LOOK_S, check_stop, stopping
 
 MAX_IDLE_PASSES = 64
 """Passes without progress after which a busy loop (some task polls) is paused."""
 CANCEL_TIMEOUT_S = 5.0
 STALL_S = 30.0
 """Seconds without events or timers after which ``stalled`` is called."""
-LOOK_S = 0.5
-"""Seconds between two looks whether the run is to stop."""
 
 
 class PausingLoop:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
-LOOK_S = 0.25
+LOOK_S = 0.5
+"""Seconds between two looks whether the run is to stop."""
 stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", default=lambda: False)
 """Whether the run is to stop; the session of a run sets it."""
 end_wait: ContextVar[Callable[[], None]] = ContextVar("end_wait", default=lambda: None)
