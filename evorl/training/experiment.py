@@ -42,7 +42,8 @@ class Evaluation:
     episodes: Count = 60
     """Episodes of the deterministic policy in each evaluation, in whole games, and as many of the stochastic one."""
     max_steps: Count = MAX_STEPS
-    """Environment steps after which an evaluation episode is truncated, where the world has no limit of its own."""
+    """Environment steps after which an evaluation episode is truncated, where the world has no limit of its own. Games
+    of several sides must end by themselves: one side may wait for another."""
     candidates: Natural = 4
     """Individuals of highest fitness that are replayed before one is named best; 0 names the highest fitness."""
     candidate_episodes: Count | None = None
