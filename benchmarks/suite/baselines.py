@@ -256,6 +256,7 @@ def table(
 ) -> Table:
     """The table of these arms; ``hours``: core hours of either profile; ``prefix``: of its figures' names."""
     arms = {"ci": ci, "night": night}
+    peers = any(arm.peer for arm in (*ci, *night))
 
     def analyse(results: Results) -> Analysis | None:
         every = {arm: Pair(ours(arm, results.runs), theirs(arm, results.measured)) for arm in arms[results.profile]}
@@ -280,12 +281,12 @@ def table(
 
     return Table(
         title=title, of=of, claim=claim,
-        source="ours", about=f"{about}\n\n{ABOUT}",
+        source="ours", about=f"{about}\n\n{ABOUT if peers else ALONE}",
         profiles={
             "ci": Profile(sizes(ci), hours[0], parts(ci)),
             "night": Profile(sizes(night), hours[1], parts(night)),
         },
-        analyse=analyse, measured=measured, repeated=repeated, peers=True,
+        analyse=analyse, measured=measured, repeated=repeated, peers=peers,
     )  # fmt: skip
 
 
@@ -307,6 +308,11 @@ lower. That does not show that it is as good: {len(SEEDS)} seeds miss all but la
 better) and its interval, too. Gates were for each world at first; they have been for each algorithm over its worlds
 since the first measurements, whose seeds were the same. Seconds are the median wall time of a run on one core,
 evaluations included; the machine had other work beside it."""
+ALONE = f"""\
+A run has the settings of ``evorl.run mdp=WORLD rl=ALGORITHM`` and is evaluated ten times, by {EPISODES} episodes of the
+deterministic policy. The return at the end is that of the last evaluation. A number is the interquartile mean over
+seeds with its 95 % stratified bootstrap interval. Seconds are the median wall time of a run, evaluations included; the
+machine had other work beside it."""
 
 
 def kept(arm: Arm) -> str:
