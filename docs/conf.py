@@ -1,15 +1,20 @@
 """The site, made of these pages by Sphinx: make site."""
 
+import inspect
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
 
 import evorl  # noqa: E402
 
@@ -26,8 +31,17 @@ nb_execution_mode = "off"  # notebooks are kept with their outputs
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
 suppress_warnings = ["ref.python"]  # a name that stands in several modules
+
+
+def chosen_by(group: str) -> list[str]:
+    """The modules of the classes that the files of this group of conf/ name."""
+    targets = re.findall(
+        r"^_target_: (.*)\.\w+$", "\n".join(path.read_text() for path in (ROOT / "conf" / group).glob("*.yaml")), re.M
+    )
+    return sorted({*targets})
+
 
 API = {
     "Python": ["evorl.api.runs", "evorl.api.policy", "evorl.api.experiments"],
@@ -35,21 +49,44 @@ API = {
         "evorl.mdp.core",
         "evorl.mdp.spec",
         "evorl.mdp.arena",
+        "evorl.mdp.ticks",
         "evorl.mdp.conformance",
         "evorl.mdp.gymnasium.world",
+        "evorl.mdp.pong.world",
     ],
     "Learning": [
         "evorl.rl.core",
         "evorl.rl.actor",
+        "evorl.rl.sampler",
         "evorl.rl.batch",
+        "evorl.rl.policy_gradient",
         "evorl.nets.policy",
+        "evorl.nets.encoders",
+        "evorl.nets.conformance",
         "evorl.training.experiment",
+        "evorl.training.train",
         "evorl.rl.conformance",
     ],
-    "Replay": ["evorl.replay.storage", "evorl.replay.samplers.core", "evorl.replay.samplers.conformance"],
-    "Evolution": ["evorl.ec.core", "evorl.ec.space", "evorl.ec.conformance"],
+    "Algorithms": chosen_by("rl"),
+    "Replay": [
+        "evorl.replay.storage",
+        "evorl.replay.rollouts",
+        "evorl.replay.samplers.core",
+        "evorl.replay.samplers.uniform",
+        "evorl.replay.samplers.conformance",
+    ],
+    "Evolution": [
+        "evorl.ec.core",
+        "evorl.ec.space",
+        "evorl.ec.generational",
+        "evorl.ec.vectors",
+        "evorl.ec.early_stopping",
+        "evorl.ec.conformance",
+    ],
+    "Evolvers": chosen_by("ec"),
     "Opponents": ["evorl.opponents.core"],
     "Clusters": ["evorl.cluster.core"],
+    "Tools": ["evorl.util.seed", "evorl.util.types", "evorl.cli.plugin_check"],
     "Mathematics": sorted(f"evorl.ops.{module.name}" for module in iter_modules(import_module("evorl.ops").__path__)),
 }
 """Modules with a page each, by the part of the API index."""
@@ -80,6 +117,32 @@ def write_api_pages(app: Sphinx) -> None:
     _write(folder / "index.md", "\n".join(index))
 
 
+def warn_of_public_names_without_a_page(app: Sphinx, env: BuildEnvironment) -> None:
+    """Each is a warning, with which `make site` fails."""
+    described = env.get_domain("py").objects
+    for name in sorted({*offered()} - {*described}):
+        logging.getLogger(__name__).warning("%s is public, and no page of API in docs/conf.py describes it", name)
+
+
+def offered() -> Iterator[str]:
+    """The functions and classes of the modules of `API`, of ``import evorl``, and of what pages and templates import."""
+    named = re.findall(r"^from (evorl[\w.]*) import (\w+)", (ROOT / "evorl" / "__init__.pyi").read_text(), re.M)
+    for page in [*HERE.glob("*.md"), *HERE.glob("notebooks/*.ipynb"), *(ROOT / "evorl" / "templates").iterdir()]:
+        for module, names in re.findall(r"from (evorl[\w.]*) import ([\w, ]+)", page.read_text()):
+            named += [(module, name.strip()) for name in names.split(",")]
+    for module in (name for modules in API.values() for name in modules):
+        own = vars(import_module(module)).items()
+        named += [(module, name) for name, of in own if not name.startswith("_") and _home(of) == module]
+    for module, name in named:
+        of = getattr(import_module(module), name)
+        if inspect.isclass(of) or inspect.isfunction(of):
+            yield f"{_home(of)}.{of.__name__}"
+
+
+def _home(of: object) -> str | None:
+    return getattr(of, "__module__", None)
+
+
 def _write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text() != text:  # else Sphinx would read the page again
         path.write_text(text)
@@ -98,3 +161,4 @@ def adapt(app: Sphinx, name: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("builder-inited", write_api_pages)
     app.connect("source-read", adapt)
+    app.connect("env-check-consistency", warn_of_public_names_without_a_page)

@@ -1,18 +1,27 @@
-"""The site is built without a warning, every module that it names has its docstrings, and its search finds pages."""
+"""The site is built without a warning, shows what its pages promise, and its search finds the page of a question."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
+from browsing import browser, needs_chromium  # noqa: F401
+from PIL import Image
+
+from evorl.reproduction.kept_policies import find
 
 ROOT = Path(__file__).parents[1]
-BROWSER = next((path for name in ("google-chrome", "chromium") if (path := shutil.which(name))), None)
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+ALGORITHMS = sorted(path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml"))
+FILMS = sorted((DOCS / "images" / "films").iterdir())
 QUESTIONS = {
     "resume a run": "running", "stop a run": "running", "evaluate a policy": "running", "GPU": "running",
     "notebook": "python", "load policy act": "python", "pandas": "python",
@@ -27,7 +36,7 @@ QUESTIONS = {
     "onnx": "export", "unity": "export", "play against": "play",
     "clipping ppo": "ppo", "rainbow": "dqn", "twin critics": "td3", "attentive": "samplers", "prioritized": "samplers",
     "own algorithm": "plugins", "plugin": "plugins",
-    "vtrace": "vtrace", "cma_es": "evolution", "aes_rl": "shared_critic",
+    "vtrace": "vtrace", "cma_es": "evolution", "aes_rl": "shared_critic", "gallery": "gallery", "upgrade": "upgrading",
 }  # fmt: skip
 """What a reader types, and the page that is among the first three answers."""
 
@@ -67,21 +76,112 @@ def test_public_symbols_have_an_entry(site: Path) -> None:
         assert [name for name in names if f'id="{module}.{name}"' not in text] == []
 
 
+def conf() -> Any:
+    """The module docs/conf.py."""
+    made = importlib.util.spec_from_file_location("site_conf", DOCS / "conf.py")
+    assert made is not None and made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    made.loader.exec_module(module)
+    return module
+
+
+def test_a_public_name_without_a_page_is_a_warning() -> None:
+    module = conf()
+    offered = {*module.offered()}
+    assert {"evorl.api.runs.load", "evorl.rl.ppo.PPO", "evorl.ec.generational.Generational"} <= offered
+    env = SimpleNamespace(get_domain=lambda name: SimpleNamespace(objects={*offered} - {"evorl.rl.ppo.PPO"}))
+    heard: list[tuple[str, ...]] = []
+    listener = SimpleNamespace(warning=lambda *words: heard.append(words))
+    module.logging = SimpleNamespace(getLogger=lambda name: listener)
+    module.warn_of_public_names_without_a_page(None, env)
+    assert [words[1] for words in heard] == ["evorl.rl.ppo.PPO"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_begins_with_a_picture_or_an_example(page: Path) -> None:
+    """Before its second section."""
+    beginning = "\n## ".join(page.read_text().split("\n## ")[:2])
+    assert re.search(r"^```|!\[", beginning, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_page_of_an_algorithm_shows_its_curve_and_a_film(name: str) -> None:
+    text = (DOCS / f"{name}.md").read_text()
+    assert re.search(r"!\[[^\]]+\]\(\.\./benchmarks/\w+/results/\w+\.svg\)", text)
+    (film,) = re.findall(r"!\[[^\]]+\]\(images/films/([\w-]+)\.gif\)", text)
+    assert f"`{film.replace('-', '/', 1)}`" in text
+
+
+@pytest.mark.parametrize("film", FILMS, ids=lambda film: film.stem)
+def test_the_gallery_shows_a_film_of_a_kept_policy(film: Path) -> None:
+    policy = film.stem.replace("-", "/", 1)
+    text = (DOCS / "gallery.md").read_text()
+    assert find(policy).name == policy and f"(images/films/{film.name})" in text and f"`{policy}`" in text
+    with Image.open(film) as picture:
+        assert getattr(picture, "n_frames", 1) > 10
+    assert film.stat().st_size < 200_000
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
-def test_the_search_finds_the_page_of_a_question(site: Path) -> None:
+def test_every_page_is_reached_from_the_first_one(site: Path) -> None:
+    index = (site / "index.html").read_text()
+    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notebooks").glob("*.ipynb")]:
+        name = page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert (site / name).exists() and (page.stem == "index" or f'href="{name}"' in index), name
+
+
+@pytest.mark.slow
+def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        for link in re.findall(r'href="([^"#:?]+)["#?]', page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.slow
+def test_public_symbols_have_an_entry(site: Path) -> None:
+    for module, names in {
+        "evorl.api.runs": ["run", "sweep", "resume", "load", "RunResult.plot"], "evorl.api.policy": ["Policy.act"],
+        "evorl.mdp.core": ["World", "Arena", "Battle"], "evorl.mdp.spec": ["Spec"],
+        "evorl.ec.core": ["Evolver", "Individual"],
+    }.items():  # fmt: skip
+        text = (site / "api" / f"{module}.html").read_text()
+        assert [name for name in names if f'id="{module}.{name}"' not in text] == []
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
+def test_a_page_looks_as_it_should(site: Path, browser: Any, width: int) -> None:  # noqa: F811
+    """Its pictures have come, nothing is wider than the window, and a picture of it is not empty."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for path in [*site.glob("*.html"), site / "notebooks" / "train.html", site / "api" / "evorl.api.runs.html"]:
+        page.goto(path.as_uri())
+        page.wait_for_function("[...document.images].every(image => image.complete)")
+        lost = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")
+        assert lost == [], path.name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+        with Image.open(io.BytesIO(page.screenshot())) as picture:
+            colours = picture.convert("RGB").resize((200, 140)).getcolors(28_000)
+        assert colours is not None and len(colours) > 20, path.name
+    page.close()
+    assert errors == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_search_finds_the_page_of_a_question(site: Path, browser: Any) -> None:  # noqa: F811
     lost = {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page()
-        for question, expected in QUESTIONS.items():
-            page.goto(f"{(site / 'search.html').as_uri()}?q={question.replace(' ', '+').replace('&', '%26')}")
-            page.wait_for_function(
-                "document.querySelector('#search-results .search-summary')?.innerText.match(/finished|not match/)"
-            )
-            links = page.eval_on_selector_all("#search-results li > a", "all => all.map(a => a.getAttribute('href'))")
-            first = list(dict.fromkeys(Path(link.partition("#")[0].partition("?")[0]).stem for link in links))[:3]
-            if expected not in first:
-                lost[question] = (expected, first)
-        browser.close()
+    page = browser.new_page()
+    for question, expected in QUESTIONS.items():
+        page.goto(f"{(site / 'search.html').as_uri()}?q={question.replace(' ', '+').replace('&', '%26')}")
+        page.wait_for_function(
+            "document.querySelector('#search-results .search-summary')?.innerText.match(/finished|not match/)"
+        )
+        links = page.eval_on_selector_all("#search-results li > a", "all => all.map(a => a.getAttribute('href'))")
+        first = list(dict.fromkeys(Path(link.partition("#")[0].partition("?")[0]).stem for link in links))[:3]
+        if expected not in first:
+            lost[question] = (expected, first)
+    page.close()
     assert lost == {}
