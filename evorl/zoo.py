@@ -1,7 +1,7 @@
 """The command that lists trained policies, which any other command takes as a run directory.
 
     python -m evorl.zoo                 all of them
-    python -m evorl.zoo suite/ppo_pong  one: its numbers, its directory, and the command that makes it again
+    python -m evorl.zoo suite/ppo_pong  one: its numbers, curves, settings, and the command that makes it again
 
 From Python, ``evorl.load("zoo/ppo_pong")`` loads one.
 """
@@ -62,8 +62,11 @@ def _describe(policy: KeptPolicy) -> None:
     steps, seed = format_number(evaluation["step"]), evaluation["seed"]
     say(f"{policy.name}: {policy.learner} on {policy.world}, {steps} steps, seed {seed}")
     say(f"return     {_return(policy)} over {evaluation['episodes']} episodes")
+    if score := policy.score():
+        say(f"all runs   {score}: the interquartile mean at the end, with its 95 % interval")
+    say(f"curves     {policy.page}")
+    say(f"film       {command.evaluate(f'run={policy.directory}', 'video=true')}")
+    say(f"settings   {policy.directory / '.hydra' / 'config.yaml'}")
     say(f"checksum   {policy.digest}")
     say(f"directory  {policy.directory}")
-    say(f"film       {command.evaluate(f'run={policy.directory}', 'video=true')}")
-    if policy.table:
-        say(f"made by    {command.line('reproduce', policy.table)}")
+    say(f"made by    {command.line('reproduce', policy.table)}")

@@ -8,7 +8,7 @@ import pytest
 
 import evorl
 from evorl.reproduction import papers
-from evorl.reproduction.kept_policies import find, kept_policies
+from evorl.reproduction.kept_policies import KeptPolicy, find, kept_policies
 from evorl.util.errors import BadRequest
 from evorl.zoo import main
 
@@ -16,8 +16,7 @@ from evorl.zoo import main
 def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     kept, tables = kept_policies(), papers.names()
     assert len(kept) >= 30
-    assert {policy.table for policy in kept} - {*tables} <= {""}
-    assert sum(not policy.table for policy in kept) <= 2, "tables name nearly all policies that they keep"
+    assert {policy.table for policy in kept} <= {*tables}
     assert main([]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == len(kept) + 2  # the header and the last line
@@ -30,6 +29,21 @@ def test_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "LunarLander-v3" in text and "evorl.reproduce suite/off_policy" in text
     assert find("suite/dqn_lunarlander").digest in text
+
+
+def test_the_score_of_a_policy_is_that_of_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite/ppo_swimmer"]) == 0
+    told = capsys.readouterr().out
+    assert "339 [291, 346]: the interquartile mean" in told and "suite/results/on_policy.md" in told
+    assert "policies/ppo_swimmer/.hydra/config.yaml" in told
+    tables: dict[str, list[KeptPolicy]] = {}
+    for policy in kept_policies():
+        tables.setdefault(policy.table, []).append(policy)
+    for name, kept in tables.items():
+        for policy in kept:
+            assert policy.page.exists(), policy.name
+            of_two_samplers = "_uniform_elite_" in policy.name  # the table tells the samples of each, and no return
+            assert bool(policy.score()) == (papers.table(name).policy_scores is not None and not of_two_samplers)
 
 
 def test_one_is_loaded_and_plays_as_it_did() -> None:

@@ -194,6 +194,15 @@ def measured(data: Mapping[str, Any]) -> str:
     )
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{name}_{world}": each[title]
+        for world, each in data["table"].items()
+        for name, title in TITLES.items()
+        if title in each
+    }
+
+
 TABLE = Table(
     title="Final performance of the AES-RL family",
     of="Final performance of the algorithms on six worlds",
@@ -210,4 +219,5 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
 )

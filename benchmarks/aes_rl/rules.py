@@ -100,6 +100,10 @@ def measured(data: Mapping[str, Any]) -> str:
     return f"HalfCheetah, lowest {names[0]}, highest {names[1]}"
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"rules_{row['mean rule']}_{row['variance rule']}": row for row in data["table"]}
+
+
 TABLE = Table(
     title="AES-RL's rules for mean and variance",
     of="Ablation: four rules for the mean times two for the variance",
@@ -114,4 +118,5 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
 )

@@ -137,6 +137,10 @@ def measured(data: Mapping[str, Any]) -> str:
     )
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{world}_{name}": scores["end"] for world, each in data["table"].items() for name, scores in each.items()}
+
+
 TABLE = Table(
     title="V-trace and no correction",
     of="V-trace and no correction with half of each batch replayed (IMPALA, table 2)",
@@ -153,4 +157,5 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
 )  # fmt: skip

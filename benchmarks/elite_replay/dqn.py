@@ -252,6 +252,15 @@ def measured(data: Mapping[str, Any]) -> str:
     )
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"dqn_{world}_{name}": each[title]["end"]
+        for world, each in data["table"].items()
+        for name, title in OURS.items()
+        if title in each
+    }
+
+
 def profile(name: str, size: str, hours: float) -> Profile:
     return Profile(size, hours, [*SWEEPS[name], *others(name)])
 
@@ -274,5 +283,6 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
     peers=True,
 )  # fmt: skip

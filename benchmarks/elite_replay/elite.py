@@ -290,6 +290,14 @@ def measured(data: Mapping[str, Any]) -> str:
     return ends(data["returns"])
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        policy_name(world, names.split(" and ")): scores["end"]
+        for world, each in data["returns"].items()
+        for names, scores in each.items()
+    }
+
+
 TABLE = Table(
     title="Elite and uniform replay",
     of="Elite and normal replay on Breakout and Seaquest (two figures)",
@@ -308,4 +316,5 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
 )  # fmt: skip

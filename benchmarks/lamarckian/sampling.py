@@ -23,7 +23,7 @@ from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.statistics import Band, band, common_grid
 from evorl.ops.student_t import half_width
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.scores import median_policies, samples
+from evorl.reproduction.scores import median_policies, samples, score
 from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
 METRIC = "eval/return_mean"
@@ -139,6 +139,13 @@ def measured(data: Mapping[str, Any]) -> str:
     return "; ".join(texts)
 
 
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name.replace("-", "_"): score([run["return"][-1] for run in runs])._asdict()
+        for name, runs in data["runs"].items()
+    }
+
+
 TABLE = Table(
     title="PPO's sampling efficiency",
     of="Sampling efficiency of PPO: the programs for Pendulum and Gym Pong",
@@ -154,4 +161,5 @@ TABLE = Table(
     },
     analyse=analyse,
     measured=measured,
+    policy_scores=policy_scores,
 )  # fmt: skip

@@ -286,7 +286,7 @@ def table(
             "ci": Profile(sizes(ci), hours[0], parts(ci)),
             "night": Profile(sizes(night), hours[1], parts(night)),
         },
-        analyse=analyse, measured=measured, repeated=repeated, peers=peers,
+        analyse=analyse, measured=measured, repeated=repeated, policy_scores=policy_scores, peers=peers,
     )  # fmt: skip
 
 
@@ -354,6 +354,10 @@ def summary(joint: Mapping[str, Any]) -> str:
     own, other = (score_text(joint["iqm"][name], 2) for name in Pair._fields)
     worlds = f"{joint['worlds']} world{'s' * (joint['worlds'] > 1)}"
     return f"over {worlds}: IQM {own} (other {other}), {joint['verdict']}"
+
+
+def policy_scores(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row["end"]["ours"] for name, row in data["arms"].items()}
 
 
 def margin(world: str) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evorl.cli import config
+from evorl.reproduction import papers
 from evorl.reproduction.papers import PROGRAMS
+from evorl.reproduction.scores import score_text
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, nearest
 
@@ -22,7 +25,7 @@ class KeptPolicy:
     evaluation: dict[str, Any]
     """The content of evaluation.json."""
     table: str
-    """The table that made it, as ``PAPER/TABLE``; empty if none names it."""
+    """The table that made it, as ``PAPER/TABLE``."""
 
     @property
     def world(self) -> str:
@@ -33,6 +36,21 @@ class KeptPolicy:
     def learner(self) -> str:
         """The learner whose policy it is; an evolver that trained or found it is in the name."""
         return _class_of(self._config()["rl"])
+
+    @property
+    def page(self) -> Path:
+        """The result of its table, with curves and intervals, as Markdown and as data."""
+        return PROGRAMS / f"{self.table.replace('/', '/results/')}.md"
+
+    def score(self) -> str:
+        """The interquartile mean of the runs beside it, with its interval; empty where it is of the only run."""
+        scores = papers.table(self.table).policy_scores
+        if scores is None:
+            return ""
+        result = json.loads(self.page.with_suffix(".json").read_text(encoding="utf-8"))
+        own = scores(result["data"]).get(self.directory.name)
+        digits = 0 if own is None or abs(float(own["iqm"] or 0)) >= 100 else 1
+        return score_text(own, digits) if own else ""
 
     @property
     def digest(self) -> str:
@@ -70,12 +88,12 @@ def _kept(directory: Path, tables: dict[Path, str]) -> KeptPolicy:
     near = [
         path.stem for path, text in sorted(tables.items()) if path.parents[1].name == paper and _names(text, directory)
     ]
-    return KeptPolicy(f"{paper}/{directory.name}", directory, evaluation, f"{paper}/{near[-1]}" if near else "")
+    return KeptPolicy(f"{paper}/{directory.name}", directory, evaluation, f"{paper}/{near[-1]}")
 
 
 def _names(text: str, directory: Path) -> bool:
-    """Whether the result of a table has a policy among its rows."""
-    return f'"{directory.name}"' in text
+    """Whether the result of a table has a policy among its rows, or its film."""
+    return f'"{directory.name}"' in text or f"({directory.name}.mp4)" in text
 
 
 def _class_of(node: dict[str, Any]) -> str:

@@ -114,6 +114,9 @@ class Table:
     """The main numbers with their intervals in a few words, of the ``data`` of a result."""
     repeated: Callable[[Mapping[str, Any]], Mapping[str, Repeated]] | None = None
     """What ``--check`` compares, of the ``data`` of a result, by a name for people; None where there is no check."""
+    policy_scores: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, float | None]]] | None = None
+    """The score (`evorl.reproduction.scores.Score`, as plain data) of the runs beside each kept policy, of the ``data``
+    of a result; None where a policy is of the only run."""
     peers: bool = False
     """Whether it runs programs of the peers' environment (make peers)."""
 
