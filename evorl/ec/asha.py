@@ -71,7 +71,7 @@ class Strategy(Promoting):
         return self.drawn(generator, self.parts[0])
 
     def promotable(self, k: int) -> Sequence[Evaluation]:
-        """Those among the best |rung k| / eta of rung k that were not promoted, the best first."""
+        """Those among the best 1 / eta of rung k that were not promoted, the best first."""
         rung = self.rungs[k]
         candidates = sorted(rung, key=lambda i: (-rung[i], i))[: len(rung) // self.hyper.eta]
         waiting = {evaluation.individual.id: evaluation for evaluation in self.population}

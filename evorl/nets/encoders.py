@@ -26,7 +26,7 @@ Inputs = tuple[Input, ...]
 
 
 class Encoder(nn.Module, ABC):
-    """A function of all inputs, each [N, *shape], to features float32 [N, width].
+    """A function of all inputs, each ``[N, *shape]``, to features float32 ``[N, width]``.
 
     It is straight-line, without random numbers, and has no state but its parameters: a row's features depend on that
     row alone. Weights of linear layers and convolutions are drawn as the learner's paper says.

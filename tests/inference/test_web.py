@@ -49,8 +49,7 @@ def web_program(path: Path) -> Iterator[Run]:
 @pytest.mark.parametrize(
     ("form", "case"),
     [
-        *(("onnx", case) for case in ("masks-lstm", "ppo-whiten", "ppo-gaussian", "rainbow", "r2d2", "sac", "pong")),
-        *(("onnx", case) for case in ("multi", "atari-nature", "marvin")),
+        *(("onnx", case) for case in CASES),
         *(("unity", case) for case in ("ppo-lstm", "masks", "atari-nature")),
         ("godot", "ppo"),
     ],
