@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
 Words = str | Sequence[str] | Mapping[str, Any]
-"""``"mdp=pong rl=ppo"``, ``["mdp=pong", "rl=ppo"]`` or ``{"rl.lr": 1e-3}``."""
+"""``"mdp=pong rl=ppo"``, quoted as in a shell; ``["mdp=pong", "rl=ppo"]`` or ``{"rl.lr": 1e-3}``."""
 
 
 def run(*words: Words | Experiment, **keys: Any) -> RunResult:
@@ -201,11 +202,14 @@ def _frame(rows: Iterator[dict[str, Any]]) -> pandas.DataFrame:
 
 
 def _listed(words: Sequence[Any], keys: Mapping[str, Any]) -> list[str]:
-    """The words of a command line."""
+    """The words of a command line; those of a text are quoted as in a shell. Raises `BadRequest`."""
     listed: list[str] = []
     for word in (*words, keys):
         if isinstance(word, str):
-            listed += word.split()
+            try:
+                listed += shlex.split(word)
+            except ValueError as error:
+                raise BadRequest(f"{word!r} is no line of words: {error}") from None
         elif isinstance(word, Mapping):
             listed += [f"{key}={_text(value)}" for key, value in word.items()]
         else:

@@ -90,15 +90,22 @@ def test_an_experiment_of_dataclasses_is_a_run_like_any_other() -> None:
         ("mdp=cartpol", "cartpole"),
         ({"mdp": "cartpole", "rl.lrr": 1}, "rl.lrr"),
         ("--help", "information"),
+        ("mdp=cartpole 'rl.lr=1", "is no line of words: No closing quotation"),
         ("mdp=cartpole seed=1,2", "--multirun"),
     ],
-    ids=["choice", "key", "help", "several"],
+    ids=["choice", "key", "help", "quotes", "several"],
 )
 def test_a_bad_word_is_told_as_the_command_tells_it(words: Any, why: str, place: Path) -> None:
     before = sorted(place.rglob("*"))
     with pytest.raises(BadRequest, match=why):
         evorl.run(words)
     assert sorted(place.rglob("*")) == before
+
+
+def test_a_text_is_quoted_as_in_a_shell() -> None:
+    """So that a line of the docs can be copied."""
+    run = evorl.run("mdp=cartpole rl=ppo 'rl.lr={start: 1e-3, end: 0, steps: 256}'", SMALL)
+    assert run.config["rl"]["lr"]["start"] == 1e-3
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
