@@ -125,7 +125,7 @@ def warn_of_public_names_without_a_page(app: Sphinx, env: BuildEnvironment) -> N
 
 
 def offered() -> Iterator[str]:
-    """The functions and classes of the modules of `API`, of ``import evorl``, and of what pages and templates import."""
+    """The functions and classes of the modules of `API`, of ``import evorl``, and that pages and templates import."""
     named = re.findall(r"^from (evorl[\w.]*) import (\w+)", (ROOT / "evorl" / "__init__.pyi").read_text(), re.M)
     for page in [*HERE.glob("*.md"), *HERE.glob("notebooks/*.ipynb"), *(ROOT / "evorl" / "templates").iterdir()]:
         for module, names in re.findall(r"from (evorl[\w.]*) import ([\w, ]+)", page.read_text()):

@@ -20,7 +20,9 @@ from evorl.reproduction.kept_policies import find
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-ALGORITHMS = sorted(path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml"))
+UNKEPT = {"ddpg", "r2d2"}
+"""Whose table with a small profile does not exist: benchmarks/suite/other_learners.py has them in the large one."""
+ALGORITHMS = sorted({path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml")} - UNKEPT)
 FILMS = sorted((DOCS / "images" / "films").iterdir())
 QUESTIONS = {
     "resume a run": "running", "stop a run": "running", "evaluate a policy": "running", "GPU": "running",
@@ -48,32 +50,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run([*command, str(ROOT / "docs"), str(place / "html")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     return place / "html"
-
-
-@pytest.mark.slow
-def test_every_page_is_reached_from_the_first_one(site: Path) -> None:
-    index = (site / "index.html").read_text()
-    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notebooks").glob("*.ipynb")]:
-        name = page.relative_to(ROOT / "docs").with_suffix(".html")
-        assert (site / name).exists() and (page.stem == "index" or f'href="{name}"' in index), name
-
-
-@pytest.mark.slow
-def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
-    for page in site.glob("*.html"):
-        for link in re.findall(r'href="([^"#:?]+)["#?]', page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-@pytest.mark.slow
-def test_public_symbols_have_an_entry(site: Path) -> None:
-    for module, names in {
-        "evorl.api.runs": ["run", "sweep", "resume", "load", "RunResult.plot"], "evorl.api.policy": ["Policy.act"],
-        "evorl.mdp.core": ["World", "Arena", "Battle"], "evorl.mdp.spec": ["Spec"],
-        "evorl.ec.core": ["Evolver", "Individual"],
-    }.items():  # fmt: skip
-        text = (site / "api" / f"{module}.html").read_text()
-        assert [name for name in names if f'id="{module}.{name}"' not in text] == []
 
 
 def conf() -> Any:

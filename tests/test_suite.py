@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from test_evaluate import evaluate  # noqa: F401
 
-from benchmarks.suite import arms, baselines, evolution, more_worlds, no_difference, off_policy, on_policy, other_learners
+from benchmarks.suite import (
+    arms,
+    baselines,
+    evolution,
+    more_worlds,
+    no_difference,
+    off_policy,
+    on_policy,
+    other_learners,
+)
 from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
 from benchmarks.suite.baselines import OURS, Pair, Scored, joint, plain, verdicts
 from benchmarks.suite.published import PUBLISHED, published
