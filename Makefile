@@ -108,7 +108,7 @@ speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more t
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 site: $(VENV)/.all ## make the site of docs/ in build/site
-	@$(PY) -m sphinx -q -W --keep-going -b html -d build/site_doctrees docs build/site
+	@$(PY) -m sphinx -q -W --keep-going -a -b html -d build/site_doctrees docs build/site # -a: search finds words of pages that it writes
 	@echo build/site/index.html
 
 notebooks: $(VENV)/.all ## execute docs/notebooks in place

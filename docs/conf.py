@@ -98,9 +98,11 @@ SEARCHED = {
     "searches": ["hyperparameter search"],
     "worlds": ["write a world", "custom environment"],
     "remote": ["Unity", "Godot", "JavaScript", "external environment"],
-    "samplers": ["attentive replay", "prioritized replay"],
+    "samplers": ["attentive", "attentive replay", "prioritized", "prioritized replay"],
     "plugins": ["own algorithm", "custom algorithm", "extend"],
     "vtrace": ["vtrace", "V-trace"],
+    "evolution": ["cma_es"],
+    "shared_critic": ["aes_rl"],
 }
 """What readers type into the search, by the page that answers it where its words do not lead there."""
 
