@@ -57,8 +57,8 @@ def parts(spec: Spec, policies: Policies) -> tuple[Part, ...]:
         raise BadRequest("observations do not tell which side it is (Spec.who), so one policy plays all sides", KEY)
     groups = [(side,) for side in range(spec.players)] if isinstance(policies, str) else policies
     if sorted(side for group in groups for side in group) != [*range(spec.players)] or () in groups:
-        given = [list(group) for group in groups]
-        raise BadRequest(f"expected groups of the sides 0 to {spec.players - 1}, each once, got {given}", KEY)
+        listed = [list(group) for group in groups]
+        raise BadRequest(f"expected groups of the sides 0 to {spec.players - 1}, each once, got {listed}", KEY)
     made = []
     for group in groups:
         own = {spec.of_side(side) for side in group}
@@ -76,8 +76,8 @@ class Who:
 
     def masks(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The rows of each part, bool [...]."""
-        told = inputs[self.place].unbind(-1)
-        return [sum((told[side] for side in part.sides[1:]), told[part.sides[0]]) > 0.5 for part in self.parts]
+        flags = inputs[self.place].unbind(-1)
+        return [sum((flags[side] for side in part.sides[1:]), flags[part.sides[0]]) > 0.5 for part in self.parts]
 
 
 def selected(masks: Sequence[Tensor], each: Sequence[Tensor]) -> Tensor:
@@ -175,8 +175,8 @@ class MomentsPerSide(Moments):
             own, statistics = statistics[: 2 * len(moments.running)], statistics[2 * len(moments.running) :]
             rows.append(self._filled(part, inputs, moments.normalize(own, self._seen(part, inputs))))
         out = [selected(masks, each) if x.dtype != torch.uint8 else x for x, *each in zip(inputs, *rows, strict=True)]
-        told = inputs[place][..., : self.who.players]
-        out[place] = torch.cat([told, out[place][..., self.who.players :]], -1)
+        flags = inputs[place][..., : self.who.players]
+        out[place] = torch.cat([flags, out[place][..., self.who.players :]], -1)
         return tuple(out)
 
     def update(self, inputs: tuple[Tensor, ...] | Mapping[int, Tensor]) -> None:

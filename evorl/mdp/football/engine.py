@@ -158,20 +158,20 @@ class Engine:
 def scenarios(name: str) -> ModuleType:
     """A scenario of the package, without the package's own beginning, which registers environments with gym."""
     if "gfootball" not in sys.modules:
-        found = find_spec("gfootball")
-        if found is None or found.submodule_search_locations is None:
+        spec = find_spec("gfootball")
+        if spec is None or spec.submodule_search_locations is None:
             raise ModuleNotFoundError("No module named 'gfootball'", name="gfootball")
         package = ModuleType("gfootball")
-        package.__path__ = [*found.submodule_search_locations]
+        package.__path__ = [*spec.submodule_search_locations]
         sys.modules["gfootball"] = package
     return import_module(f"gfootball.scenarios.{name}")
 
 
 def main(scenario: str) -> None:
     """Play games of the scenario until nobody asks any more."""
-    asked = socket.socket(fileno=sys.stdin.fileno())
+    requests = socket.socket(fileno=sys.stdin.fileno())
     engine = Engine(scenario)
-    while len(request := asked.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+    while len(request := requests.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
         what, seed, flags, *actions = REQUEST.unpack(request)
         frame = engine.begin(seed, flags) if what == BEGIN else engine.step(actions)
-        asked.sendall(frame.tobytes())
+        requests.sendall(frame.tobytes())
