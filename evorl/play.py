@@ -111,7 +111,7 @@ def play(request: Request) -> None:
 
 
 def with_sides(world: World) -> None:
-    """Raise `BadRequest` for a world in which nobody can take a side."""
+    """Raise `BadRequest` for a world in which a person cannot take a side."""
     try:
         world.all_sides()
     except BadRequest as error:

@@ -2,7 +2,7 @@
 
 Vinyals et al. 2019, Grandmaster level in StarCraft II using multi-agent reinforcement learning, Methods. Main agents
 become strong against everybody. Main exploiters look for weaknesses of the main agents, and league exploiters for those
-of the whole league; they begin anew when they have found some. Every agent learns for ``train_steps`` at a time, a
+of the whole league; they are reset when they have found some. Every agent learns for ``train_steps`` at a time, a
 *slice*, whose opponents are chosen before it. Where the pseudocode resets the weights of an exploiter before it takes
 the snapshot, the snapshot is taken first here.
 """

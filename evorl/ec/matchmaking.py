@@ -179,7 +179,7 @@ class Policies:
         ]
 
     def forget(self, playing: Iterable[int]) -> None:
-        """Drop the policies of which nobody plays any more; those in ``playing`` may be chosen again."""
+        """Drop the policies that no agent plays any more; those in ``playing`` may be chosen again."""
         kept = {policy for match in self.matches.values() for _, policy, _ in match}.union(playing)
         self.by_number = {number: policy for number, policy in self.by_number.items() if number in kept}
 

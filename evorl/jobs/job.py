@@ -110,7 +110,7 @@ def _announce(begins: str) -> None:
 
 
 def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
-    """Notices of settings that a user hardly wants. ``words`` are those of the command line."""
+    """Notices of settings that are probably a mistake. ``words`` are those of the command line."""
     from evorl.ec.shared_critic import SharedCriticEvolution, SteadyStateEvolution
     from evorl.population.work import UNUSED
     from evorl.rl.replay_learner import ReplayHyper

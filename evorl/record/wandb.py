@@ -339,7 +339,7 @@ class _Parent:
 def end_after(seconds: int) -> NoReturn:
     """End this process by SIGALRM, even if the library blocks, and with it the library's own process.
 
-    That one would go on trying for days, and send the same rows again beside a later process.
+    It would try again for days, and send the same rows as a later process.
     """
     signal.alarm(seconds + 5)  # if this thread does not get there
     time.sleep(seconds)

@@ -102,7 +102,7 @@ class Engine:
         return self._frame
 
     def step(self, actions: Sequence[int]) -> Array:
-        """One step under the actions of both sides, of which those count that somebody decides for."""
+        """One step under the actions of both sides; only the actions of controlled sides count."""
         for side in self._sides:
             action = turned(actions[side]) if side else actions[side]
             if self._waited >= PATIENCE:
@@ -168,7 +168,7 @@ def scenarios(name: str) -> ModuleType:
 
 
 def main(scenario: str) -> None:
-    """Play games of the scenario until nobody asks any more."""
+    """Play games of the scenario until the requests end."""
     requests = socket.socket(fileno=sys.stdin.fileno())
     engine = Engine(scenario)
     while len(request := requests.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:

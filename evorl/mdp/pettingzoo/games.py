@@ -179,7 +179,7 @@ def kind_of(env: Any) -> type[EnvGame]:
 
 
 def carries_state_over(form: Form, make: Callable[[], Any]) -> bool:
-    """Whether an episode changes the next one of the same environment, so far as two short ones show it.
+    """Whether an episode changes the next one of the same environment, by a test with two short episodes.
 
     Yes for an environment that fails. Raises `Mismatch`.
     """

@@ -32,7 +32,7 @@ AWAY_S = 0.1
 
 
 class HearingClock:
-    """Seconds in which games could be heard: those of polls, and `AWAY_S` at most between two calls."""
+    """Seconds in which messages of games could be received: those of polls, and `AWAY_S` at most between two calls."""
 
     def __init__(self) -> None:
         self._last, self._away, self._allowed = time.monotonic(), 0.0, AWAY_S
@@ -178,9 +178,9 @@ class Battles:
         self.over[slots] = over
 
     def settled(self, slots: list[int]) -> list[int]:
-        """Those of these slots whose games have nothing more to say until they are answered, as far as that is known.
+        """Return the slots whose games are known to send no more rows until they get an answer.
 
-        A side that a game shows while it still works on an answer for another one would be seen, or not yet, by chance.
+        Otherwise, while a game still works on the answer to one side, chance would decide whether another side is seen.
         """
         if not self._offer.hello.repeats or self._sides == 1:
             return slots

@@ -31,7 +31,7 @@ from evorl.util.stop import stopping
 
 LOG = logging.getLogger("evorl")
 HELLO_S = 10.0
-"""Seconds in which whoever connects must have said hello."""
+"""Seconds in which a new connection must send its hello."""
 MAX_STRANGERS = 64
 """Connections that have not said hello; more push out the oldest."""
 MAX_PROCESSES = 256
@@ -40,7 +40,7 @@ TOLD = 20
 PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Seconds before the start after one that failed, after two, ...; one failure more ends the run."""
 GRACE_S = 0.1
-"""Seconds in which a process that has closed its connection may end, so that its exit code can be told."""
+"""Seconds in which a process that has closed its connection may end, so that its exit code can be reported."""
 PASS_S = 0.2
 """Seconds that a `poll` may take while something has to be looked after."""
 

@@ -44,7 +44,7 @@ def team_size(players: int) -> int:
 
 
 def action_space(players: int, continuous: bool) -> Action:
-    """The actions of one who decides for so many players.
+    """The actions of a side that decides for so many players.
 
     Of each player: its move (9) and what it does with the ball (4); or, continuous, its move (2) and the ball (1): a
     number above 0 is a kick with that share of a shot's speed, one below -0.5 a tackle.
