@@ -4,7 +4,7 @@
     python -m evorl.play run=RUN_DIR side=1 speed=0.5 film=true
 
 It prints an address on this machine, which holds a token. The page shows the keys and what they do, and has a choice of
-side, opponent and speed. The game waits while nobody looks. Ctrl-C ends it.
+side, opponent and speed. The game waits while no page is open. Ctrl-C ends it.
 """
 
 from __future__ import annotations

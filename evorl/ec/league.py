@@ -248,7 +248,7 @@ class Strategy:
     # -------------------------------------------------------------- the next slice
 
     def _successor(self, agent: int) -> Individual:
-        """The individual that an agent continues as: where it was, or anew."""
+        """The individual as which an agent continues, or is reset."""
         number, own = self.next_id, self.members[agent]
         self.next_id += 1
         self._agent[number], self.policies.matches[number] = agent, self._match(agent, number)

@@ -199,7 +199,8 @@ class Policies:
 
 
 def acting(individual: Individual) -> tuple[Individual, Individual, Mapping[str, Any]]:
-    """Return an individual that comes back from a slice as it goes on, its policy, and the games that it has played."""
+    """Split an individual that has learned for a slice: as it continues, its policy, and the games that it has
+    played."""
     memory = dict(individual.memory or {})
     games = memory.pop("games", {"opponents": (), "points": ()})
     policy = individual._replace(memory=memory.pop("acting", None))

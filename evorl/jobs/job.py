@@ -227,7 +227,7 @@ def resume_run(
 
 @contextmanager
 def _told_at(key: str) -> Iterator[None]:
-    """Tell at a key what cannot be read or written in a run directory."""
+    """Name at a key what cannot be read or written in a run directory."""
     try:
         yield
     except run_directory.Unsafe as error:

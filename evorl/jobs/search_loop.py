@@ -96,7 +96,7 @@ class SearchState:
         ]
 
     def take(self) -> bool:
-        """Tell the evolver the results of the jobs; return False, and tell nothing, if every job so far has failed.
+        """Give the evolver the results of the jobs; return False without doing so if every job so far has failed.
 
         Raises `BadRequest` for a result that they do not have, and writes nothing; a corrected command uses the jobs.
         """

@@ -20,7 +20,7 @@ from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
 
 RESULT = "opponent"
-"""Name of the result that tells the number of an episode's opponent."""
+"""Name of the result that is the number of an episode's opponent."""
 NOBODY = -2
 
 

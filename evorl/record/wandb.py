@@ -213,7 +213,7 @@ def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]
 
 
 def last_line(directory: Path) -> str:
-    """Return the last line of a directory's log, which tells why a child failed."""
+    """Return the last line of a directory's log, which has the cause of a child's failure."""
     lines = run_directory.read(directory, LOG, run_directory.ROWS).decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "no output"
 

@@ -1,9 +1,9 @@
 """What runs in a process that plays one game after the other.
 
-It speaks to the engine of Google Research Football and takes its scenarios, and needs nothing else of that package:
-its environments are written for a gym that is no more. What it does between two steps of the engine is what the
-package does (env/football_env_core.py, env/scenario_builder.py, env/observation_rotation.py). If it crashes, the game
-is over and nobody else (`evorl.mdp.football.process`).
+It speaks to the engine of Google Research Football and takes its scenarios, and needs nothing else of that package: its
+environments are written for a gym that is no more. What it does between two steps of the engine is what the package
+does (env/football_env_core.py, env/scenario_builder.py, env/observation_rotation.py). If it crashes, only this game is
+over (`evorl.mdp.football.process`).
 
 It answers each `REQUEST` on its standard input, a socket, with a record (`evorl.mdp.football.frame`).
 """

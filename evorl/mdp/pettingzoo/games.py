@@ -55,7 +55,7 @@ class EnvGame(ABC):
         """Take the movers' actions, as the environment knows them."""
 
     def move(self, actions: Mapping[int, Array]) -> None:
-        self._broken = True  # until the step has come back
+        self._broken = True  # until the step has returned
         self._step({side: self._encoded(side, action) for side, action in actions.items()})
         self.moves += 1
         self._broken = False

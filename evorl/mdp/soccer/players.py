@@ -119,7 +119,7 @@ class View:
         return games.at / half, games.velocity / speed, games.ball / half, games.ball_velocity / speed, busy
 
     def _about(self, games: Games) -> Tensor:
-        """What a team knows of the game, [G, 2, 9]."""
+        """What a team observes of the game, [G, 2, 9]."""
         xp, dtype = self._xp, games.at.dtype
         teams = xp.arange(2, device=games.mode.device)
         modes = xp.arange(len(MODES), device=games.mode.device) == games.mode[:, None]
