@@ -60,10 +60,10 @@ def train(contest: Contest, arm: str, size: Size) -> Sweep:
         f"budget.steps={size.steps}", f"eval.every={size.steps // EVALUATIONS}", "checkpoint.every=0", "device=cpu",
         "record.tensorboard=false", f"seed={','.join(map(str, size.seeds))}",
     )  # fmt: skip
-    return Sweep(arm, words, size.launcher)
+    return Sweep(f"{contest.world}/{arm}", words, size.launcher)
 
 
-def judged(size: Size) -> Measurement:
+def judged(contest: Contest, size: Size) -> Measurement:
     """``evorl.evaluate matrix=true`` of the newest policies of all runs and the rule player."""
 
     def measure(inputs: Inputs) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def judged(size: Size) -> Measurement:
             "pairs": result["pairs"], "sentences": result["sentences"], **kept,
         }  # fmt: skip
 
-    return Measurement("judged", measure)
+    return Measurement(f"{contest.world}/judged", measure)
 
 
 def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -99,10 +99,10 @@ def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> Analysis | None:
-    arms = by_arm(results.runs)
-    if "judged" not in results.measured or not all(arms.values()):
+    arms, size = by_arm(results.runs), sizes[results.profile]
+    judged = results.measured.get(f"{contest.world}/judged")
+    if judged is None or not all(arms.values()):
         return None
-    judged, size = results.measured["judged"], sizes[results.profile]
     learners = [name for group in judged["groups"].values() for name in group]
     groups = {arm: [learners.index(name) for name in group] for arm, group in judged["groups"].items()}
     seats = seats_of(judged["pairs"], learners)
@@ -195,7 +195,7 @@ def table(contest: Contest, sizes: Mapping[str, Size], core_hours: Mapping[str, 
         profiles={
             name: Profile(
                 f"{size.steps:,} steps of either arm; {len(size.seeds)} seeds; {size.games} games a pair",
-                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(size)],
+                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(contest, size)],
             )
             for name, size in sizes.items()
         },
