@@ -110,7 +110,7 @@ class NetworkLearner(Generic[H]):
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        return self._decided(self._act, inputs, legal, noise, carry, start)
+        return self._by_record(self._act, inputs, legal, noise, carry, start)
 
     def play(
         self,
@@ -121,9 +121,9 @@ class NetworkLearner(Generic[H]):
         start: Tensor | None,
     ) -> Played:
         """The actions of `act`, to the bit. Its record is that of `act` without what nobody asks for."""
-        return self._decided(self._play, inputs, legal, noise, carry, start)
+        return self._by_record(self._play, inputs, legal, noise, carry, start)
 
-    def _decided(self, decide: Callable[..., Result], *rows: Any) -> Result:
+    def _by_record(self, decide: Callable[..., Result], *rows: Any) -> Result:
         arguments = (self.theta, self.extra, self._statistics(), *rows)
         with torch.inference_mode():
             if self.device.type == "cpu":
