@@ -56,7 +56,7 @@ class Player:
         return self.learner.act(*self._seen(), noise, *self._memory())
 
     def play(self, noise: Tensor) -> Played | Decision:
-        """As `decide`, where nobody learns from the decisions."""
+        """As `decide`, for decisions that no learner stores."""
         return self._play(*self._seen(), noise, *self._memory())
 
     def _seen(self) -> tuple[tuple[Tensor, ...], Tensor | None]:

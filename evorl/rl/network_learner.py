@@ -120,7 +120,7 @@ class NetworkLearner(Generic[H]):
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Played:
-        """The actions of `act`, to the bit. Its record is that of `act` without what nobody asks for."""
+        """The actions of `act`, to the bit. Its record is that of `act` without the operations of all else."""
         return self._by_record(self._play, inputs, legal, noise, carry, start)
 
     def _by_record(self, decide: Callable[..., Result], *rows: Any) -> Result:
