@@ -148,6 +148,21 @@ def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dic
     return answers
 
 
+def microseconds(decide: Callable[[], object], seconds: float) -> float:
+    """The mean processor time of a decision of one thread, over so many seconds of it."""
+    count, began = 0, time.process_time()
+    while (took := time.process_time() - began) < seconds:
+        for _ in range(20):
+            decide()
+        count += 20
+    return 1e6 * took / count
+
+
+def in_block(decide: Callable[[], object], seconds: float, number: int) -> float:
+    """`microseconds`, in a round of this number."""
+    return microseconds(decide, seconds)
+
+
 # ------------------------------------------------------------------ runs
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from evorl.mdp.core import Array, Discrete, Spec, World, heads
 from evorl.mdp.forms import Form
 from evorl.nets.distributions import draw_noise, noise_size
-from evorl.rl.core import Episode, Learner
+from evorl.rl.core import Episode, Learner, play_of
 from evorl.rl.evaluation import MAX_STEPS
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -33,6 +33,7 @@ class Policy:
         self._read: ReadInputs = reads or _by_spec(learner.spec)
         self._plays = reads is not None or self._spaces is None
         self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
+        self._decide = play_of(learner)
         self._calls = 0
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
 
@@ -65,7 +66,7 @@ class Policy:
         if carry is not None:
             start = torch.full((rows,), state is None)
             carry = carry if state is None else state
-        decision = self.learner.act(
+        decision = self._decide(
             tuple(torch.from_numpy(x) for x in inputs), self._legal(legal, rows), self._noise(rows, deterministic),
             carry, start,
         )  # fmt: skip

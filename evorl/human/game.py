@@ -204,7 +204,7 @@ class _Game:
     def decide(self, player: Player, still: torch.Tensor) -> Episode | None:
         """One decision of all who wait; the episode of the person if it is over."""
         mine, rows = self.choices.side, np.flatnonzero(player.waiting)
-        decision = player.decide(still)
+        decision = player.play(still)
         played = decision.played.numpy().copy()
         if self.choices.opponent == "rule":
             played[np.arange(len(played)) != mine] = rule_actions(self.arena.spec, 1)

@@ -198,7 +198,7 @@ class _Run:
         while any(self.pairs):
             heartbeat()
             noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
-            player.send(rows, player.decide(noise))
+            player.send(rows, player.play(noise))
             decisions, over = player.recv()
             rows = decisions.slots
             touched = set()

@@ -129,7 +129,7 @@ def _game(
         if number == shown:  # an episode that starts again repeats what was shown
             yield from pictures
             shown += 1
-        player.send(player.decisions.slots, player.decide(noise(player)))
+        player.send(player.decisions.slots, player.play(noise(player)))
         decisions, ended = player.recv()
         if player.broken:
             reel.rewind()
