@@ -48,7 +48,7 @@ class Soccer(Rules, World):
             import torch
 
             if not torch.cuda.is_available():
-                raise BadRequest("cuda, but torch sees no GPU here", "mdp.device")
+                raise BadRequest("cuda, but torch sees no GPU here", "device")
 
     @property
     def spec(self) -> Spec:
