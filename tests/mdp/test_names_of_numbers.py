@@ -10,12 +10,17 @@ from harness import experiment_of
 from evorl.mdp.core import Box, heads
 from evorl.training.train import spec
 
-NAMED = ("pong", "volley", "duel", "marvin", "cartpole", "pendulum", "mountaincar", "acrobot")
+NAMED = ("pong", "volley", "duel", "soccer", "marvin", "cartpole", "pendulum", "mountaincar", "acrobot")
+SOCCER = (
+    "soccer mdp.control=player mdp.team_size=3",
+    "soccer mdp.team_size=11 mdp.continuous=true",
+    "soccer mdp.control=player mdp.team_size=1 mdp.see_side=true mdp.continuous=true",
+)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_every_number_and_every_choice_has_a_name(name: str) -> None:
-    world = experiment_of(f"mdp={name}").mdp
+@pytest.mark.parametrize("words", [*NAMED, *SOCCER])
+def test_every_number_and_every_choice_has_a_name(words: str) -> None:
+    world = experiment_of(*f"mdp={words}".split()).mdp
     shown = spec(world)
     for observation in shown.inputs:
         names = world.feature_names[observation.name]
@@ -23,12 +28,6 @@ def test_every_number_and_every_choice_has_a_name(name: str) -> None:
     sizes = [len(shown.action.low)] if isinstance(shown.action, Box) else [*heads(shown.action)]
     assert [len(names) for names in world.action_names] == sizes
     assert all(len({*names}) == len(names) for names in world.action_names)
-
-
-def test_every_choice_of_a_player_of_soccer_has_a_name() -> None:
-    world = experiment_of("mdp=soccer").mdp
-    assert [len(names) for names in world.action_names] == [*heads(spec(world).action)]
-    assert not world.feature_names  # its observations have no names yet
 
 
 def test_others_have_none() -> None:
