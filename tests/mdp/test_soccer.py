@@ -553,5 +553,5 @@ def test_what_cannot_be_is_refused() -> None:
         Soccer(opponent="self", side="left")
     with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
         Soccer(opponent="self").arena(3, Episodes(0))
-    with pytest.raises(BadRequest, match="^device: .*no GPU"):
+    with pytest.raises(BadRequest, match=r"^device: .*no GPU"):
         replace(Soccer(), device="cuda").ready()
