@@ -121,7 +121,7 @@ def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_as
 def test_without_the_peers_a_benchmark_ends_with_the_command_that_brings_them(tmp_path: Path) -> None:
     from benchmarks.speed import common
 
-    with pytest.raises(SystemExit, match="there is no .*: make peers"):
+    with pytest.raises(SystemExit, match=r"there is no .*: make peers"):
         common.start(tmp_path / "python", "peer.py")
 
 
