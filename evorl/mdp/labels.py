@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def draws(self) -> bool:
-        """False for a world that has no pictures, of which nobody suggests a film."""
+        """False for a world that has no pictures, so that no film is suggested."""
         return True
 
     def bindings(self, side: int) -> tuple[Binding, ...]:

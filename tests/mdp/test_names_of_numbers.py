@@ -35,7 +35,7 @@ def test_every_number_and_every_choice_has_a_name(words: str) -> None:
 
 @pytest.mark.parametrize("words", ["pong", "soccer", "duel", "openspiel mdp.game=kuhn_poker"])
 def test_a_world_says_whether_it_draws(words: str) -> None:
-    """So that nobody suggests a film of one that does not."""
+    """No film is suggested of a world that does not."""
     world = experiment_of(*f"mdp={words}".split()).mdp
     with closing(begin(world, world.sides, Episodes(0))) as arena:
         arena.recv()

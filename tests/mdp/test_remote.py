@@ -298,7 +298,7 @@ def test_a_game_names_its_numbers_and_choices() -> None:
     with closing(Remote(command=TAG)) as world:
         assert world.feature_names == {"view": ("ahead", "aside", "time left", "rest")}
         assert [len(names) for names in world.action_names] == [8, 4] and world.action_names[1][3] == "dash"
-        assert not world.draws  # so nobody suggests a film
+        assert not world.draws  # so no film is suggested
 
 
 @pytest.mark.parametrize(
