@@ -60,7 +60,12 @@ def say(what: Any) -> None:
 
 
 def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
-    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
+    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``.
+
+    Without that environment this program ends.
+    """
+    if not python.exists():
+        sys.exit(f"there is no {python}: make peers")
     from evorl.cluster.ray.private_files import ensure_token  # here, since the peers' environment lacks its packages
 
     ensure_token()  # other users of this machine can reach the ports of a Ray that a program starts

@@ -266,6 +266,11 @@ class World(Labels, ABC):
         """Return the root modules that this config's values import. The run is refused unless each is trusted."""
         return ()
 
+    @property
+    def alone(self) -> str:
+        """Why one process alone can play this world; empty: any number of processes can."""
+        return ""
+
     def commands(self) -> tuple[str, ...]:
         """Return the commands that this config starts. The run is refused unless each is on its command line."""
         return ()

@@ -86,6 +86,8 @@ class Experiment:
             self.ec is None or (isinstance(self.ec, IndependentEvolution) and self.ec.lifetime == "train")
         ):
             raise BadRequest("is for learners that train by themselves: ec=none, or ec.lifetime=train", "reward")
+        if self.mdp.alone and not self.cluster.in_process:
+            raise BadRequest(f"{self.mdp.alone}: take cluster=local", "cluster")
         if self.opponents is None:
             return
         if self.ec is not None:

@@ -60,7 +60,8 @@ class PettingZoo(BattleWorld):
     def ready(self) -> None:
         names = self.side_names
         if self.side is not None and self.side not in names:
-            raise BadRequest(f"{self.id} has no agent {self.side}{nearest(self.side, names)}", "side")
+            near = nearest(self.side, names) or f"; there are: {', '.join(names)}"
+            raise BadRequest(f"{self.id} has no agent {self.side}{near}", "side")
 
     @property
     def traits(self) -> Traits:
