@@ -148,7 +148,7 @@ class OpposedLockstep(Lockstep):
         self.pool = pool
 
     def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
-        self.pool.add_if_due(learner.weights(), step)
+        self.pool.add_if_due(learner.weights(), step, iteration)
         parts = self.group.all("collect", learner.weights(), iteration, *self.pool.table())
         games = [Game(int(opponent), float(points)) for part in parts for opponent, points in part["games"]]
         forgotten = self.pool.record(games, {int(number) for part in parts for number in part["seated"]})

@@ -21,7 +21,7 @@ PONG, DUEL = WORLDS["pong"], ("mdp=duel", "mdp.ground.limit=5")
 TEAMS = ("mdp=soccer", "mdp.control=player", "mdp.seconds=2")
 CASES = {
     "pong": (*PONG, *POOL),
-    "promoted": (*PONG, *POOL, "opponents.promote=0.3"),
+    "promoted": (*PONG, *POOL, "opponents.promote=0.3", "opponents.updates=4"),
     "duel": (*DUEL, *POOL),
     "recurrent": (*DUEL, *POOL, "rl.net.lstm=8"),
     "dqn": (*PONG, *POOL, "rl=dqn", "~rl.minibatch", "~rl.passes"),
