@@ -117,8 +117,8 @@ SOLVERS = {
 }
 
 
-def compared(solver: Solver, games: int) -> dict[str, list[float]]:
-    """The largest difference of each game; of Nash averaging also what is gained against either mixture."""
+def compared(solver: Solver, games: int) -> dict[str, float]:
+    """The largest difference of all games; of Nash averaging also the most that is gained against either mixture."""
     found: dict[str, list[float]] = {"difference": []}
     for number in range(games):
         game = solver.game(number, 2 + number % 7)
@@ -127,7 +127,8 @@ def compared(solver: Solver, games: int) -> dict[str, list[float]]:
         if solver.game is antisymmetric:
             for name, mixture in (("gained of ours", ours), ("gained of theirs", theirs / theirs.sum())):
                 found.setdefault(name, []).append(float((game.payoff @ mixture).max()))
-    return found
+    equal = float((np.array(found["difference"]) <= EQUAL).mean())
+    return {"games": games, "equal": equal, **{name: max(each) for name, each in found.items()}}
 
 
 def timed(solver: Solver, samples: int) -> dict[str, list[float]]:
@@ -148,13 +149,11 @@ def timed(solver: Solver, samples: int) -> dict[str, list[float]]:
     return alternate(both, range(samples))
 
 
-def row(name: str, differences: dict[str, list[float]], times: dict[str, list[float]]) -> list[str]:
-    each = np.array(differences["difference"])
+def row(name: str, found: dict[str, float], times: dict[str, list[float]]) -> list[str]:
     ours, theirs = (median(times[library]) for library in ("evorl", "OpenSpiel"))
+    gained = [f"{found[key]:.0e}" if key in found else "" for key in ("gained of ours", "gained of theirs")]
     return [
-        name, f"{len(each):,}", f"{each.max():.1e}", f"{(each <= EQUAL).mean():.1%}",
-        *(f"{max(differences[key]):.0e}" if key in differences else "" for key in (
-            "gained of ours", "gained of theirs")),
+        name, f"{found['games']:,}", f"{found['difference']:.1e}", f"{found['equal']:.1%}", *gained,
         f"{1000 * ours:.2f}", f"{1000 * theirs:.0f}", f"{theirs / ours:,.0f}", f"{AIM:.0f}",
     ]  # fmt: skip
 
@@ -168,9 +167,9 @@ def main() -> None:
     ]  # fmt: skip
     rows, data = [], {}
     for name, solver in SOLVERS.items():
-        differences, times = compared(solver, args.games), timed(solver, args.samples)
-        rows.append(row(name, differences, times))
-        data[name] = {"differences": differences, "seconds": times}
+        found, times = compared(solver, args.games), timed(solver, args.samples)
+        rows.append(row(name, found, times))
+        data[name] = {"largest": found, "seconds": times}
         save(args.out, facts, page("What payoffs say, beside OpenSpiel", __doc__, header, rows), {"solvers": data})
 
 
