@@ -38,7 +38,7 @@ class Table(NamedTuple):
     numbers: NDArray[np.int64]  # [N] of the opponents; those without a chance may still play games that have begun
     chances: NDArray[np.float64]  # [1 + N] of the latest policy and of each opponent, which add up to 1; or [P, 1 + N]
     # for each side of the learner
-    weights: list[list[Tensor]]  # of each opponent, as `Learner.weights`; none of the rule player
+    weights: list[Sequence[Tensor]]  # of each opponent, as `Learner.weights`; none of the rule player
     forms: NDArray[np.int64]  # [N] of their networks
     cycle: bool = False  # opponents with a chance come by turns
 
