@@ -51,7 +51,7 @@ class Policy:
 
         ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
         Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
-        dict by name. So does a policy that observes more than its environment tells (``mdp.features``). ``legal`` is
+        dict by name. So does a policy that observes more than its environment returns (``mdp.features``). ``legal`` is
         the mask [L] or [B, L] of legal actions; without it all are.
 
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
@@ -80,7 +80,7 @@ class Policy:
         """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset.
 
         An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
-        observes more than the environment tells.
+        observes more than the environment returns.
         """
         if not self._plays:
             names = ", ".join(entry.name for entry in self.spec.inputs)
@@ -111,7 +111,7 @@ class Policy:
         return PlayedEpisode(total, length)
 
     def _mask_of(self, env: Any, info: Any) -> Any:
-        """The legal actions that an environment tells, where this policy takes a mask."""
+        """The legal actions that an environment reports, where this policy takes a mask."""
         if self._mask is None:
             return None
         ask = getattr(env.unwrapped, "action_masks", None)

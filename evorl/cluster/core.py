@@ -30,9 +30,9 @@ send_heartbeat: ContextVar[Callable[[], None]] = ContextVar("send_heartbeat", de
 
 
 def heartbeat() -> None:
-    """Tell the driver that this call goes on. A member does so within calls that may take longer than the deadline
-    after which a silent worker counts as hung. In the driver's process it raises `Stopped` within `stoppable` once
-    `stop_requested` says so, and else does nothing."""
+    """Send the driver a sign that this call is still running. A member does so within calls that may take longer than
+    the deadline after which a silent worker counts as hung. In the driver's process it raises `Stopped` within
+    `stoppable` once `stop_requested` says so, and else does nothing."""
     send_heartbeat.get()()
 
 

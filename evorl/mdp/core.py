@@ -230,7 +230,7 @@ class StepsTogether:
 
 
 class ResultsSoFar(ABC):
-    """Mixin of an arena that knows what its games have come to."""
+    """Mixin of an arena that has the results of running games."""
 
     @abstractmethod
     def results_so_far(self, slot: int) -> Mapping[str, float]:

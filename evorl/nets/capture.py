@@ -120,7 +120,7 @@ def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
 
 @cache
 def _first_graph() -> torch.cuda.CUDAGraph:
-    """It keeps the memory of all others from being given back when the last of them is gone."""
+    """Keep the memory of all graphs allocated after the last of the others is gone."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
@@ -228,7 +228,8 @@ class Trace:
 
     @cached_property
     def written(self) -> set[int]:
-        """The memory that operations write in place; versions of tensors do not tell, since Adam's kernel sets none."""
+        """The memory that operations write in place; versions of tensors do not show it, since Adam's kernel sets
+        none."""
         outputs = list[Any]()
         for operation, args, kwargs, _ in self.calls:
             arguments = operation._schema.arguments

@@ -199,12 +199,12 @@ class Pool:
     def metrics(self) -> dict[str, float]:
         """A few numbers for a row of metrics; `rows` are the whole."""
         played = [opponent.score for opponent in self.present if opponent.last]
-        found = {"opponents/size": float(len(self.present))}
+        metrics = {"opponents/size": float(len(self.present))}
         if played:
-            found |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
+            metrics |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
         if self._latest.last:
-            found["opponents/score_latest"] = self._latest.score
-        return found
+            metrics["opponents/score_latest"] = self._latest.score
+        return metrics
 
     def rows(self, step: int) -> list[dict[str, Any]]:
         """The table of opponents after so many environment steps: the latest policy, and who may begin a game."""

@@ -65,9 +65,9 @@ def forms(own: Hyper, others: Sequence[RunPolicy]) -> Forms:
 def as_opponents(others: Sequence[RunPolicy], of_others: Sequence[int]) -> list[Opponent]:
     """Read the policies of other runs, whose forms are known. Raises `BadRequest`."""
     policies = []
-    for place, (one, form) in enumerate(zip(others, of_others, strict=True)):
-        step, weights = one.read()
-        policies.append(Opponent(RUNS - place, one.name, step, weights, form))
+    for place, (policy, form) in enumerate(zip(others, of_others, strict=True)):
+        step, weights = policy.read()
+        policies.append(Opponent(RUNS - place, policy.name, step, weights, form))
     return policies
 
 

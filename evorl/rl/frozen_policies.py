@@ -92,7 +92,7 @@ class FrozenPolicies:
         raw, each = raw.flatten(0, 1), raw.shape[1]
         deviation = log_std.repeat_interleave(each, 0) if log_std.numel() else None
         if type(self.learner).decide is NetworkLearner.decide:
-            action = sample(self.spec.action, raw, deviation, legal, noise)  # nobody asks for its log-probability
+            action = sample(self.spec.action, raw, deviation, legal, noise)  # its log-probability is not used
         else:
             out = Output(raw, deviation, raw[:, :0], None, raw[:, :0])
             action, _ = self.learner.decide(out, legal, noise, extra)

@@ -80,7 +80,7 @@ class Experiment:
     reward: Terms = field(default_factory=Terms)
 
     def __post_init__(self) -> None:
-        if self.rl.policies != "shared":  # a network is chosen by the side that an observation tells
+        if self.rl.policies != "shared":  # the side in an observation chooses the network
             object.__setattr__(self, "mdp", replace(self.mdp, tell_side=True))
         if self.reward and not (
             self.ec is None or (isinstance(self.ec, IndependentEvolution) and self.ec.lifetime == "train")

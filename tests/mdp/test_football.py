@@ -15,6 +15,8 @@ from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, Shifted
 
+LENGTH = 40  # of a game: after fewer steps games of different seeds still look alike
+
 needs_engine = pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra football")
 
 
@@ -49,13 +51,14 @@ def test_a_saved_game_goes_on_bit_for_bit() -> None:
 @needs_engine
 def test_an_evaluation_game_is_given_by_its_key() -> None:
     """So that a film shows the game that was evaluated."""
-    evaluation = arena(1, Episodes(3, "evaluate", evaluation=True), time_limit=10)
-    film = arena(1, Shifted(3, "evaluate", evaluation=True, first_episode=2), time_limit=10)
+    evaluation = arena(1, Episodes(3, "evaluate", evaluation=True), time_limit=LENGTH)
+    film = arena(1, Shifted(3, "evaluate", evaluation=True, first_episode=2), time_limit=LENGTH)
     try:
-        for number in range(20):
+        for number in range(2 * LENGTH):
             step(evaluation, number)
         assert (evaluation.recv().inputs[0] == film.recv().inputs[0]).all()
-        assert (step(evaluation, 20) == step(film, 20)).all()
+        for number in range(2 * LENGTH, 3 * LENGTH):
+            assert (step(evaluation, number) == step(film, number)).all(), number
     finally:
         evaluation.close()
         film.close()

@@ -223,7 +223,7 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
             "evorl: opponents.latest: unknown key of opponents=none; it belongs to opponents=past, opponents=pfsp",
         ),
         (["opponents=pats"], "evorl: opponents: no choice 'pats'; did you mean past?"),
-        (["opponents=runs"], "evorl: opponents.runs: nobody is in the pool; name other runs: opponents.runs=[RUN_DIR,"),
+        (["opponents=runs"], "evorl: opponents.runs: the pool is empty; name other runs: opponents.runs=[RUN_DIR,"),
         (["opponents.runs=[nowhere]"], "evorl: opponents.runs: "),
         (
             ["opponents.runs=[OTHERS/other]", "mdp=duel"],
@@ -236,7 +236,7 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
         (["opponents.sides=[0,0]"], "evorl: opponents.sides: expected one side or more, each once, got [0, 0]"),
         (["opponents.sides=[]"], "evorl: opponents.sides: expected one side or more, each once, got []"),
         (["opponents.choice=newest", "opponents.rule=true"], "evorl: opponents.choice: newest never chooses a rule"),
-        (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: nobody in the pool has"),
+        (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: no opponent in the pool"),
     ],
 )
 def test_what_is_refused(words: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,8 +67,8 @@ class Football(World):
         if self.engine == "envpool":
             for key, only in ENVPOOL.items():
                 if (value := getattr(self, key)) != only:
-                    told = ", ".join(value) if isinstance(value, tuple) else value
-                    raise BadRequest(f"engine=envpool has no {told}; mdp.engine=gfootball has", key)
+                    words = ", ".join(value) if isinstance(value, tuple) else value
+                    raise BadRequest(f"engine=envpool has no {words}; mdp.engine=gfootball has", key)
 
     def ready(self) -> None:
         if self.engine == "envpool" and find_spec("envpool") is None:

@@ -64,7 +64,7 @@ class PettingZoo(BattleWorld):
 
     @property
     def traits(self) -> Traits:
-        """What the environment tells of itself. Raises `BadRequest` if it cannot be made or used."""
+        """The properties of the environment. Raises `BadRequest` if it cannot be made or used."""
         return _traits(self.id, tuple(sorted(self.kwargs.items())), self.wrappers, self.interface)
 
     @property
@@ -142,7 +142,7 @@ class PettingZooBattles:
 
 
 class Traits(NamedTuple):
-    """What an environment tells of itself once it is made."""
+    """The properties of an environment, known once it is made."""
 
     form: Form
     reusable: bool

@@ -16,7 +16,7 @@ LETTERS = (("j", "k", "l"), ("f", "g", "h"))
 
 
 def bindings(players: int, team: int, continuous: bool) -> tuple[Binding, ...]:
-    """The keys of one who decides for so many players of a team, of whom the third and all others stand."""
+    """The keys of a person who decides for so many players of a team; only the first two of them move."""
     bound = list[Binding]()
     for player in range(players):
         ring, letters = (RINGS[player], LETTERS[player]) if player < len(RINGS) else ((), ())

@@ -44,7 +44,7 @@ def team_size(players: int) -> int:
 
 
 def action_space(players: int, continuous: bool) -> Action:
-    """The actions of one who decides for so many players.
+    """The actions of a side that decides for so many players.
 
     Of each player: its move (9) and what it does with the ball (4); or, continuous, its move (2) and the ball (1): a
     number above 0 is a kick with that share of a shot's speed, one below -0.5 a tackle.
@@ -119,7 +119,7 @@ class View:
         return games.at / half, games.velocity / speed, games.ball / half, games.ball_velocity / speed, busy
 
     def _about(self, games: Games) -> Tensor:
-        """What a team knows of the game, [G, 2, 9]."""
+        """What a team observes of the game, [G, 2, 9]."""
         xp, dtype = self._xp, games.at.dtype
         teams = xp.arange(2, device=games.mode.device)
         modes = xp.arange(len(MODES), device=games.mode.device) == games.mode[:, None]
