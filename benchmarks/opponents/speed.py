@@ -44,7 +44,7 @@ def learn(opponents: int) -> None:
         for number in range(opponents):
             theta, *rest = [x.clone() for x in run.learner.weights()]
             theta += SPREAD * torch.randn(len(theta), generator=torch.Generator().manual_seed(number))
-            run.source.pool.add_if_due([theta, *rest], number * NEVER)
+            run.source.pool.add_if_due([theta, *rest], number * NEVER, 0)
 
     def update() -> float:
         before = run.steps

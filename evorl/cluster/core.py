@@ -193,9 +193,10 @@ class Group(Protocol):
         ...
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
-        """Set the function that returns the state for a member that is made again after its process was lost.
+        """Set the function that returns what a member loads first that is made again after its process was lost.
 
-        For members that have ``load_state_dict`` but no ``state_dict``, because the caller has their state.
+        For what the caller has anyway: the state of members that have ``load_state_dict`` but no ``state_dict``, and
+        what others hold beside their own state, which they load next. None is not loaded.
         """
         ...
 

@@ -94,6 +94,8 @@ class PastSelves(Pooled):
     """Share of the games against the policy of the last update; the others are against the pool."""
     snapshot: Count = 1_000_000
     """Environment steps between snapshots of the learner."""
+    updates: Count | None = None
+    """Updates of the learner between snapshots, in place of environment steps; an update learns from a whole batch."""
     promote: Fraction | None = None
     """A snapshot is kept only if the score against the pool since the last one is higher, by its Wilson bound."""
     capacity: Count = 32
