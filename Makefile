@@ -104,7 +104,7 @@ web: ## onnxruntime-web, in which exported policies are tested (needs npm)
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
-	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer remote matrix export; do \
+	@set -e; for name in arena atari atari_learning ppo off_policy learners replay memory elite_sampling shared_replay stacked_actors solve pong floor cluster model report soccer remote matrix act export; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 site: $(VENV)/.all ## make the site of docs/ in build/site

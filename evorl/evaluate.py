@@ -150,7 +150,7 @@ class _Judged(NamedTuple):
     path: Path
     step: int
     who: dict[str, Any]
-    """What tells it from the run's usual policy."""
+    """What distinguishes it from the run's usual policy."""
     name: str
     """Of its films."""
     policy: StateDict

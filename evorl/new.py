@@ -3,7 +3,7 @@
     python -m evorl.new algorithm my_pg     makes the folder my_pg/, a plugin of evorl
     python -m evorl.new package my_lab      one with all five
 
-docs/plugins.md tells how to go on.
+docs/plugins.md describes the next steps.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python -m evorl.play run=RUN_DIR side=1 speed=0.5 film=true
 
 It prints an address on this machine, which holds a token. The page shows the keys and what they do, and has a choice of
-side, opponent and speed. The game waits while nobody looks. Ctrl-C ends it.
+side, opponent and speed. The game waits while no page is open. Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def play(request: Request) -> None:
 
 
 def with_sides(world: World) -> None:
-    """Raise `BadRequest` for a world in which nobody can take a side."""
+    """Raise `BadRequest` for a world in which a person cannot take a side."""
     try:
         world.all_sides()
     except BadRequest as error:

@@ -34,6 +34,7 @@ from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
 from evorl.record import latest
+from evorl.reproduction import papers
 from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
 from evorl.util.names import check_names_directory
@@ -265,12 +266,8 @@ def _result(word: str) -> str:
     """
     if os.path.exists(word):
         return word
-    from evorl.reproduction.parts import ROOT
-
-    if not (ROOT / "benchmarks" / word.partition("/")[0] / "paper.py").is_file():
+    if not (papers.PROGRAMS / word.partition("/")[0] / "paper.py").is_file():
         return word
-    from evorl.reproduction import papers  # imports Matplotlib
-
     papers.table(word)
     file = papers.results(word) / f"{word.partition('/')[2]}.json"
     if not file.is_file():
@@ -290,11 +287,7 @@ def _unknown(word: str) -> BadRequest:
 
 def _near_table(word: str) -> str:
     """A hint for PAPER/TABLE whose paper has a typo."""
-    from evorl.reproduction.parts import ROOT
-
-    papers = [file.parent.name for file in ROOT.glob("benchmarks/*/paper.py")]
-    if not any(one_edit(word.partition("/")[0], paper) for paper in papers):
+    declared = [file.parent.name for file in papers.PROGRAMS.glob("*/paper.py")]
+    if not any(one_edit(word.partition("/")[0], paper) for paper in declared):
         return ""
-    from evorl.reproduction import papers as declared  # imports Matplotlib
-
-    return nearest(word, declared.names())
+    return nearest(word, papers.names())

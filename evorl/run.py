@@ -151,9 +151,7 @@ def begin(
 
 def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -> None:
     """Print the commands for a run that has ended. ``words`` are those of the command line."""
-    from evorl.mdp.problem import Problem
-
-    film = [] if isinstance(experiment.mdp, Problem) else ["video=true"]  # a problem has no policy
+    film = ["video=true"] if experiment.mdp.draws else []
     trust = [config.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
     say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
     say(f"      {command.line('report', str(directory))}")

@@ -42,7 +42,7 @@ def zoo(words: Sequence[str]) -> None:
     else:
         kept = kept_policies()
         print("\n".join(text_lines([_row(policy) for policy in kept])))
-        say(f"{len(kept)} policies; python -m evorl.zoo NAME tells more of one")
+        say(f"{len(kept)} policies; python -m evorl.zoo NAME describes one")
 
 
 def _row(policy: KeptPolicy) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Compare two checkouts of evorl: the same commands must leave the same bits.
 
-``python scripts/compare_checkouts.py BEFORE AFTER [--out DIR] [--only WORD] [--jobs N] [--renamed OLD=NEW ...]``
+``python scripts/compare_checkouts.py BEFORE AFTER [--out DIR] [--only WORD] [--jobs N] [--renamed OLD=NEW ...]
+[--skip PATTERN ...]``
 
 Each case runs its first commands in both checkouts, each in a folder of its own, and compares what they leave. Then it
 copies the folder of BEFORE, runs the later commands (resume, evaluate, report, ...) with BEFORE in the folder and with
 AFTER in the copy, and compares again. Only what the clock says may differ, and keys of checkpoints by ``--renamed``.
+Versions whose configs have other keys are compared by their numbers: ``--skip '*.yaml' '*.json' '*.safetensors'``.
 The interpreter of this program runs them.
 """
 
@@ -344,12 +346,12 @@ def difference(path: str, first: Path, second: Path, renamed: Mapping[str, str])
     return None
 
 
-def compared(first: Path, second: Path, renamed: Mapping[str, str]) -> str | None:
+def compared(first: Path, second: Path, renamed: Mapping[str, str], skipped: tuple[str, ...] = SKIPPED) -> str | None:
     """The first difference between what two folders hold: in configs, then in rows of numbers, then in the rest."""
 
     def files(folder: Path) -> set[str]:
         paths = (path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
-        return {str(path.relative_to(folder)) for path in paths if not any(fnmatch(path.name, p) for p in SKIPPED)}
+        return {str(path.relative_to(folder)) for path in paths if not any(fnmatch(path.name, p) for p in skipped)}
 
     def order(name: str) -> tuple[bool, bool, str]:
         return not name.endswith(".yaml"), not name.endswith(".jsonl"), name
@@ -368,20 +370,22 @@ def shown(difference: str, commands: tuple[str, ...]) -> str:
     return "\n    ".join((difference, *(f"python -m evorl.{command}" for command in commands)))
 
 
-def outcome(case: Case, before: Path, after: Path, place: Path, renamed: Mapping[str, str]) -> str | None:
+def outcome(
+    case: Case, before: Path, after: Path, place: Path, renamed: Mapping[str, str], skipped: tuple[str, ...] = SKIPPED
+) -> str | None:
     """What differs between the checkouts in a case, or why it fails; None where nothing does."""
     old, new, crossed = place / "before", place / "after", place / "crossed"
     try:
         carry_out(case.first, before, old)
         if case.repeats:
             carry_out(case.first, after, new)
-            if text := compared(old, new, renamed):
+            if text := compared(old, new, renamed, skipped):
                 return shown(text, case.first)
         if case.later:
             shutil.copytree(old, crossed, symlinks=True)
             carry_out(case.later, before, old)
             carry_out(case.later, after, crossed)
-            if text := compared(old, crossed, renamed):
+            if text := compared(old, crossed, renamed, skipped):
                 return shown(f"{text} (AFTER on a copy of BEFORE's directory)", case.first + case.later)
     except Failed as failure:
         return str(failure)
@@ -398,6 +402,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only cases with this word in their names or commands")
     parser.add_argument("--jobs", type=int, default=1, help="cases at once")
     parser.add_argument("--renamed", nargs="*", default=[], metavar="OLD=NEW", help="keys of checkpoints; OLD= is gone")
+    parser.add_argument("--skip", nargs="*", default=[], metavar="PATTERN", help="names of files that are not compared")
     arguments = parser.parse_args()
     renamed = dict(words.split("=") for words in arguments.renamed)
     before, after = (checked(path.resolve()) for path in (arguments.before, arguments.after))
@@ -412,7 +417,8 @@ def main() -> int:
 
     def check(name: str) -> bool:
         begun = time.monotonic()
-        text = outcome(CASES[name], before, after, out / name.replace("/", "-"), renamed)
+        place = out / name.replace("/", "-")
+        text = outcome(CASES[name], before, after, place, renamed, (*SKIPPED, *arguments.skip))
         print(f"{time.monotonic() - begun:6.1f} s  {name:22} {text or 'equal'}", flush=True)
         return text is None
 

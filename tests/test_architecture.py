@@ -381,6 +381,14 @@ def test_start_up_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_loaded_policy_plays_without_what_draws_and_reports() -> None:
+    heavy = "{'matplotlib', 'PIL', 'pandas', 'scipy', 'wandb', 'tensorboard', 'ray', 'rich', 'onnx', 'torch._dynamo'}"
+    use = "run = evorl.load('tests/compatibility/0.1.0/ppo'); run.policy.act([0, 0, 0, 0]); run.evaluate(episodes=2)"
+    code = f"import sys, evorl, evorl.zoo; {use}; print({heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_the_tables_are_listed_without_torch() -> None:
     code = "import sys; from evorl.reproduce import main; print(main([]), {'torch', 'scipy.stats'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -177,5 +177,13 @@ def test_places_in_the_code_exist() -> None:
             assert name in (ROOT / file).read_text(), f"{page.name}: {file}: {name}"
 
 
+def test_members_of_classes_exist() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "evorl").rglob("*.py"))
+    classes, words = {*re.findall(r"^class (\w+)", source, re.MULTILINE)}, {*re.findall(r"\w+", source)}
+    for page in PAGES:
+        for kind, member in re.findall(r"`(?:[\w./]+: )?(\w+)\.(\w+)`", page.read_text()):
+            assert kind not in classes or member in words, f"{page.name}: {kind}.{member}"
+
+
 def test_train_and_test_stand_first_in_the_readme() -> None:
     assert [line.split()[:2] for line in lines(ROOT / "README.md")[:2]] == [["make", "train"], ["make", "test"]]

@@ -58,6 +58,17 @@ def test_every_program_that_declares_a_table_is_listed(capsys: pytest.CaptureFix
     assert all(one.why in told for paper in papers.papers().values() for one in paper.unmeasured)
 
 
+def test_tables_of_a_paper_share_a_folder_only_for_the_same_runs() -> None:
+    """They lie in the same folder, so one would refuse what another has left there."""
+    shared: dict[tuple[str, str, str], Sweep] = {}
+    for name in NAMES:
+        for profile, what in papers.table(name).profiles.items():
+            for part in what.parts:
+                if isinstance(part, Sweep):
+                    place = name.partition("/")[0], profile, part.name
+                    assert shared.setdefault(place, part).words == part.words, (name, *place)
+
+
 def test_the_page_of_all_tables_is_current() -> None:
     assert overview.PAGE.read_text() == overview.page(), "python -m evorl.reproduce --page writes it"
 

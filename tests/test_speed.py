@@ -118,6 +118,13 @@ def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_as
     assert started[0].returncode == -signal.SIGKILL
 
 
+def test_without_the_peers_a_benchmark_ends_with_the_command_that_brings_them(tmp_path: Path) -> None:
+    from benchmarks.speed import common
+
+    with pytest.raises(SystemExit, match=r"there is no .*: make peers"):
+        common.start(tmp_path / "python", "peer.py")
+
+
 def test_a_ray_of_a_benchmark_asks_for_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.speed import common
 

@@ -85,9 +85,8 @@ def rates(case: Case, inputs: Inputs) -> dict[str, Any]:
             workers[BARE_NAME] = Worker(OURS, str(HERE / "football_bare.py"), world.scenario, str(rl.slots))
         for worker in workers.values():
             stack.enter_context(worker)
-        asked = {name: lambda _, worker=worker: worker.rate(SECONDS) for name, worker in workers.items()}
-        found = alternate(asked, range(ROUNDS))
-        return {"rates": found, "versions": workers[PEER_NAME].versions}
+        contestants = {name: lambda _, worker=worker: worker.rate(SECONDS) for name, worker in workers.items()}
+        return {"rates": alternate(contestants, range(ROUNDS)), "versions": workers[PEER_NAME].versions}
 
 
 def peer(case: Case, seed: int, inputs: Inputs) -> dict[str, Any]:
@@ -116,9 +115,9 @@ def rate_rows(measured: Mapping[str, Any]) -> list[list[str]]:
     """Of the first table."""
     rows = []
     for name, case in CASES.items():
-        if (found := measured.get(f"football-rates/{name}")) is None:
+        if (sampled := measured.get(f"football-rates/{name}")) is None:
             continue
-        each = {one: median(samples) for one, samples in found["rates"].items()}
+        each = {program: median(samples) for program, samples in sampled["rates"].items()}
         bare = each.get(BARE_NAME)
         rows.append([
             case.label, f"{each[OUR_NAME]:,.0f}", f"{each[PEER_NAME]:,.0f}", f"{each[OUR_NAME] / each[PEER_NAME]:.2f}",
@@ -129,12 +128,12 @@ def rate_rows(measured: Mapping[str, Any]) -> list[list[str]]:
 
 def learned(label: str, curves: list[tuple[list[float], list[float], list[float]]]) -> list[str]:
     """A row of the second table, of seconds, steps and shares of goals of each seed."""
-    found = [next((n for n, share in enumerate(shares) if share >= SHARE), None) for _, _, shares in curves]
-    where = [-1 if n is None else n for n in found]
+    crossings = [next((n for n, share in enumerate(shares) if share >= SHARE), None) for _, _, shares in curves]
+    where = [-1 if n is None else n for n in crossings]
     cells = []
     for column in (0, 1):
         values = [curve[column][n] for curve, n in zip(curves, where, strict=True)]
-        reached = [None if n is None else value for n, value in zip(found, values, strict=True)]
+        reached = [None if n is None else value for n, value in zip(crossings, values, strict=True)]
         cells.append(f"{bound(reached, values)}{median(values):,.0f}")
     ends = [shares[-1] for _, _, shares in curves]
     return [label, str(len(curves)), mean_text(ends, 2), *cells]
@@ -153,14 +152,14 @@ def analyse(results: Results) -> Analysis | None:
     judged = [run for run in results.runs if GOALS in run.series]
     by_case = {name: [run for run in judged if case_of(run) == name] for name in (*CASES, "football-paper")}
     by_case = {name: runs for name, runs in by_case.items() if runs}
-    peers = [one["rows"] for name, one in results.measured.items() if name.startswith("football-peer/")]
+    peers = [curve["rows"] for name, curve in results.measured.items() if name.startswith("football-peer/")]
     first, curves = rate_rows(results.measured), {name: [*map(own_curve, runs)] for name, runs in by_case.items()}
     if not first and not curves:
         return None
     labels = {name: case.label for name, case in CASES.items()}
     rows = [learned(f"evorl, {labels.get(name, '11 against 11, hard')}", each) for name, each in curves.items()]
     if peers:
-        columns = [tuple(np.array(one).T.tolist()) for one in peers]
+        columns = [tuple(np.array(curve).T.tolist()) for curve in peers]
         rows.append(learned(f"RLlib, {labels['close-numbers']}", columns))
     policies, medians = median_policies({name.replace("-", "_"): runs for name, runs in by_case.items()})
     goals = Rows(("goals", "seeds", "share at the end", f"seconds to {SHARE:.0%}", "steps to it"), rows)
@@ -181,14 +180,14 @@ def analyse(results: Results) -> Analysis | None:
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    told = []
-    for name, found in data["rates"].items():
-        ratio = median(found[OUR_NAME]) / median(found[PEER_NAME])
-        told.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
+    sentences = []
+    for name, samples in data["rates"].items():
+        ratio = median(samples[OUR_NAME]) / median(samples[PEER_NAME])
+        sentences.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
     for name, shares in data["goals"].items():
         label = CASES[name].label if name in CASES else "11 against 11, hard"
-        told.append(f"{label}: {mean_text([each[-1] for each in shares], 2)} goals a game at the end")
-    return "; ".join(told)
+        sentences.append(f"{label}: {mean_text([each[-1] for each in shares], 2)} goals a game at the end")
+    return "; ".join(sentences)
 
 
 TABLE = Table(

@@ -56,12 +56,12 @@ class Games(VectorEnv):
         """What all games have come to, once all wait."""
         waits = 0
         while waits < self.num_envs:
-            told = self.arena.recv()
-            waits += len(told.slots)
-        return told
+            decisions = self.arena.recv()
+            waits += len(decisions.slots)
+        return decisions
 
-    def seen(self, told: Any) -> Any:
-        (seen,) = told.inputs
+    def seen(self, decisions: Any) -> Any:
+        (seen,) = decisions.inputs
         return np.moveaxis(seen, 1, -1).astype(np.float32) / 255 if self.pictures else seen.copy()
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -69,9 +69,9 @@ class Games(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self.arena.send(self.slots, np.asarray(actions)[:, None])
-        told = self.look()
-        reward = told.reward.sum(1).astype(np.float64)
-        return self.seen(told), reward, told.terminated.copy(), told.truncated.copy(), {}
+        decisions = self.look()
+        reward = decisions.reward.sum(1).astype(np.float64)
+        return self.seen(decisions), reward, decisions.terminated.copy(), decisions.truncated.copy(), {}
 
 
 def ppo(

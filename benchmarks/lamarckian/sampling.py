@@ -78,7 +78,7 @@ def row(case: Case, runs: list[RunRecord]) -> list[str]:
     interval = f" ± {half_width(ends):.1f}" if len(ends) >= FEW else ""
     rates = [float(np.median(run.series["speed/steps_per_second"].values)) for run in runs]
     return [
-        f"{case.world}, {case.label}", str(len(runs)), f"{median(one.steps for one in runs):,.0f}",
+        f"{case.world}, {case.label}", str(len(runs)), f"{median(run.steps for run in runs):,.0f}",
         f"{sum(ends) / len(ends):.1f}{interval}", f"{case.threshold:g}", f"{sign}{median(steps):,.0f}",
         f"{median(rates):,.0f}",
     ]  # fmt: skip

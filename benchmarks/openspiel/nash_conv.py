@@ -65,7 +65,10 @@ def _of_epochs(run_dir: Path, experiment: Experiment, world: OpenSpiel) -> Itera
     evolver = experiment.ec.evolver(plan.space, experiment.seed)
     evolver.load_state_dict(checkpoint_of(run_dir, "latest")[1]["evolver"])
     assert plan.learner is not None
-    tables = {one.individual.id: _table(world, plan.learner(one.individual)) for one in evolver.population}
+    tables = {
+        evaluation.individual.id: _table(world, plan.learner(evaluation.individual))
+        for evaluation in evolver.population
+    }
     for line in (run_dir / "payoffs.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         players = [tables[number] for number in row["policies"]]

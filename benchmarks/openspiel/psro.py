@@ -69,7 +69,7 @@ def ours(game: str, seed: int) -> Curve:
             time.sleep(0.2)
         run.send_signal(signal.SIGINT)  # it saves, and ends
         run.wait()
-        return [(one.step, one.mixture) for one in distances(directory)][: EPOCHS[game]]
+        return [(distance.step, distance.mixture) for distance in distances(directory)][: EPOCHS[game]]
 
 
 # ------------------------------------------------------------------ OpenSpiel's
@@ -134,8 +134,8 @@ def theirs(game: str, seed: int, exact: bool) -> Curve:
         episodes = TRAIN[game] / MOVES[game] / 2  # of each side
         oracle = rl_oracle.RLOracle(environment, rl_policy.PGPolicy, keys, number_training_episodes=episodes)
         start = [rl_policy.PGPolicy(environment, side, **keys) for side in range(2)]
-        for one in start:
-            one.freeze()
+        for policy in start:
+            policy.freeze()
     solver = psro_v2.PSROSolver(
         loaded, oracle, sims_per_entry=GAMES // 2, initial_policies=start, sample_from_marginals=True,
         training_strategy_selector="probabilistic", meta_strategy_method=_nash,
@@ -185,12 +185,12 @@ def curve(job: tuple[str, str, int]) -> tuple[Curve, float]:
     arm, game, seed = job
     began = time.monotonic()
     sys.stdout = open("/dev/null", "w")  # noqa: SIM115 (the library prints what it does)
-    found = ours(game, seed) if arm == EVORL else theirs(game, seed, arm == EXACT)
-    return found, time.monotonic() - began
+    steps = ours(game, seed) if arm == EVORL else theirs(game, seed, arm == EXACT)
+    return steps, time.monotonic() - began
 
 
-def rows(found: Results) -> Iterator[list[str]]:
-    for game, arms in found.items():
+def rows(results: Results) -> Iterator[list[str]]:
+    for game, arms in results.items():
         for arm, runs in arms.items():
             curves = np.array([run["curve"] for run in runs])  # [seeds, epochs, 2]
             if not len(curves):
@@ -204,13 +204,13 @@ def rows(found: Results) -> Iterator[list[str]]:
             yield [f"{game}, {arm}", *each, reached, falls, f"{steps:,.0f}", f"{seconds:.0f}"]
 
 
-def draw(found: Results, out: Path) -> None:
+def draw(results: Results, out: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(11, 7), layout="constrained")
-    axes = figure.subplots(2, len(found))
-    for column, (game, arms) in enumerate(found.items()):
+    axes = figure.subplots(2, len(results))
+    for column, (game, arms) in enumerate(results.items()):
         for arm, runs in arms.items():
             if not runs:
                 continue
@@ -235,7 +235,7 @@ def main() -> None:
         (arm, game, seed) for arm in ARMS for game in EPOCHS for seed in range(args.seeds)
         if seed < FEWER.get((arm, game), args.seeds)
     ]  # fmt: skip
-    found: Results = {game: {arm: [] for arm in ARMS} for game in EPOCHS}
+    results: Results = {game: {arm: [] for arm in ARMS} for game in EPOCHS}
     columns = [
         "NashConv of random play",
         "of the first epoch",
@@ -248,12 +248,16 @@ def main() -> None:
     header = ["game, oracles", *columns]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for (arm, game, seed), (steps, seconds) in zip(jobs, pool.map(curve, jobs), strict=True):
-            found[game][arm].append({"seed": seed, "curve": steps, "seconds": round(seconds, 1)})
+            results[game][arm].append({"seed": seed, "curve": steps, "seconds": round(seconds, 1)})
             print(f"{game}, {arm}, seed {seed}: {steps[-1][1]:.3f} after {seconds:.0f} s", file=sys.stderr, flush=True)
-            lines = [*page("PSRO on Kuhn and Leduc poker", __doc__, header, [*rows(found)]), "", "![curves](psro.png)"]
-            save(args.out, facts, lines, {"settings": {"all": ALWAYS, **WORDS}, "train": TRAIN, "games": found})
+            lines = [
+                *page("PSRO on Kuhn and Leduc poker", __doc__, header, [*rows(results)]),
+                "",
+                "![curves](psro.png)",
+            ]
+            save(args.out, facts, lines, {"settings": {"all": ALWAYS, **WORDS}, "train": TRAIN, "games": results})
     if args.out is not None:
-        draw(found, args.out)
+        draw(results, args.out)
 
 
 if __name__ == "__main__":

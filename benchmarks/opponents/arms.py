@@ -60,10 +60,10 @@ def train(contest: Contest, arm: str, size: Size) -> Sweep:
         f"budget.steps={size.steps}", f"eval.every={size.steps // EVALUATIONS}", "checkpoint.every=0", "device=cpu",
         "record.tensorboard=false", f"seed={','.join(map(str, size.seeds))}",
     )  # fmt: skip
-    return Sweep(arm, words, size.launcher)
+    return Sweep(f"{contest.world}/{arm}", words, size.launcher)
 
 
-def judged(size: Size) -> Measurement:
+def judged(contest: Contest, size: Size) -> Measurement:
     """``evorl.evaluate matrix=true`` of the newest policies of all runs and the rule player."""
 
     def measure(inputs: Inputs) -> dict[str, Any]:
@@ -78,16 +78,18 @@ def judged(size: Size) -> Measurement:
             f"games={size.games}", f"out={out}", *where,
         ]  # fmt: skip
         subprocess.run(command, cwd=ROOT, check=True, preexec_fn=with_parent())
-        found = json.loads((out / "matrix.json").read_text())
-        called = {str(Path(player["directory"]).resolve()): player["name"] for player in found["players"]}
-        kept = {name: found["judgement"][name] for name in ("score", "score_bounds", "rating", "rating_bounds", "nash")}
+        result = json.loads((out / "matrix.json").read_text())
+        called = {str(Path(player["directory"]).resolve()): player["name"] for player in result["players"]}
+        kept = {
+            name: result["judgement"][name] for name in ("score", "score_bounds", "rating", "rating_bounds", "nash")
+        }
         return {
-            "names": [player["name"] for player in found["players"]],
+            "names": [player["name"] for player in result["players"]],
             "groups": {arm: [called[run] for run in group] for arm, group in groups.items()},
-            "pairs": found["pairs"], "sentences": found["sentences"], **kept,
+            "pairs": result["pairs"], "sentences": result["sentences"], **kept,
         }  # fmt: skip
 
-    return Measurement("judged", measure)
+    return Measurement(f"{contest.world}/judged", measure)
 
 
 def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -97,13 +99,13 @@ def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> Analysis | None:
-    arms = by_arm(results.runs)
-    if "judged" not in results.measured or not all(arms.values()):
+    arms, size = by_arm(results.runs), sizes[results.profile]
+    judged = results.measured.get(f"{contest.world}/judged")
+    if judged is None or not all(arms.values()):
         return None
-    found, size = results.measured["judged"], sizes[results.profile]
-    learners = [name for group in found["groups"].values() for name in group]
-    groups = {arm: [learners.index(name) for name in group] for arm, group in found["groups"].items()}
-    seats = seats_of(found["pairs"], learners)
+    learners = [name for group in judged["groups"].values() for name in group]
+    groups = {arm: [learners.index(name) for name in group] for arm, group in judged["groups"].items()}
+    seats = seats_of(judged["pairs"], learners)
     nash = dict(zip(groups, shares(seats, len(learners), [*groups.values()]), strict=True))
     numbers = {
         arm: {
@@ -118,36 +120,38 @@ def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> An
     return Analysis(
         header=["opponents", "seeds", "points ahead of the rule player", "of each seed", "score against the other arm",
                 "share in Nash averaging"],
-        rows=[row(arm, one) for arm, one in numbers.items()],
+        rows=[row(*item) for item in numbers.items()],
         also=[kept],
         gates=gates(contest, numbers),
-        notes=[" ".join(found["sentences"])],
+        notes=[" ".join(judged["sentences"])],
         pictures=[
             Picture(f"{contest.world}_curves", "Points ahead of the rule player", curves(contest, size, arms)),
-            Picture(f"{contest.world}_matrix", "Share of points of everyone against everyone", matrix(found)),
+            Picture(f"{contest.world}_matrix", "Share of points of everyone against everyone", matrix(judged)),
         ],
         policies=policies,
-        data={"arms": numbers, "matrix": found},
+        data={"arms": numbers, "matrix": judged},
     )  # fmt: skip
 
 
-def row(arm: str, one: Mapping[str, Any]) -> list[str]:
-    share, low, high = one["nash"]
-    each = ", ".join(f"{x:.1f}" for x in one["ahead"])
+def row(arm: str, numbers: Mapping[str, Any]) -> list[str]:
+    share, low, high = numbers["nash"]
+    each = ", ".join(f"{x:.1f}" for x in numbers["ahead"])
     return [
-        ARMS[arm], str(len(one["ahead"])), mean_text(one["ahead"], 1), each, mean_text(one["score"], 3),
+        ARMS[arm], str(len(numbers["ahead"])), mean_text(numbers["ahead"], 1), each, mean_text(numbers["score"], 3),
         f"{share:.2f} [{low:.2f}, {high:.2f}]",
     ]  # fmt: skip
 
 
 def gates(contest: Contest, numbers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """What was fixed before the runs."""
-    own, found = numbers["pfsp"], {}
+    own, verdicts = numbers["pfsp"], {}
     if contest.ahead is not None:
-        asked = f"PFSP is {contest.ahead:g} points or more ahead of the rule player in every seed"
-        found[asked] = verdict(min(own["ahead"]) >= contest.ahead)
-    found["PFSP has more than half of Nash averaging, by the lower end of its interval"] = verdict(own["nash"][1] > 0.5)
-    return found
+        gate = f"PFSP is {contest.ahead:g} points or more ahead of the rule player in every seed"
+        verdicts[gate] = verdict(min(own["ahead"]) >= contest.ahead)
+    verdicts["PFSP has more than half of Nash averaging, by the lower end of its interval"] = verdict(
+        own["nash"][1] > 0.5
+    )
+    return verdicts
 
 
 def verdict(passed: object) -> str:
@@ -164,34 +168,34 @@ def curves(contest: Contest, size: Size, arms: Mapping[str, Sequence[RunRecord]]
     return legends(drawn)
 
 
-def matrix(found: Mapping[str, Any]) -> Any:
-    order = np.argsort(-np.array(found["rating"]), kind="stable")
+def matrix(judged: Mapping[str, Any]) -> Any:
+    order = np.argsort(-np.array(judged["rating"]), kind="stable")
     square = np.ix_(order, order)
-    names = [found["names"][n] for n in order]
-    bounds = np.stack([np.array(bound)[square] for bound in found["score_bounds"]])
-    return payoff_figure(names, np.array(found["score"])[square], bounds)
+    names = [judged["names"][n] for n in order]
+    bounds = np.stack([np.array(bound)[square] for bound in judged["score_bounds"]])
+    return payoff_figure(names, np.array(judged["score"])[square], bounds)
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    told = []
-    for arm, one in data["arms"].items():
-        cells = row(arm, one)
-        told.append(f"{cells[0]}: {cells[2]} ahead of the rule player ({cells[3]}), {cells[5]} of Nash averaging")
-    return "; ".join(told)
+    sentences = []
+    for arm, numbers in data["arms"].items():
+        cells = row(arm, numbers)
+        sentences.append(f"{cells[0]}: {cells[2]} ahead of the rule player ({cells[3]}), {cells[5]} of Nash averaging")
+    return "; ".join(sentences)
 
 
 def table(contest: Contest, sizes: Mapping[str, Size], core_hours: Mapping[str, float], about: str | None) -> Table:
-    asked = "" if contest.ahead is None else f"is {contest.ahead:g} points ahead of the rule player in every seed, and "
+    ahead = "" if contest.ahead is None else f"is {contest.ahead:g} points ahead of the rule player in every seed, and "
     return Table(
         title=f"{contest.title} without its rule player",
         of=f"{contest.title}: PFSP beside plain self-play",
-        claim=f"a policy that never met the rule player {asked}has more than half of Nash averaging",
+        claim=f"a policy that never met the rule player {ahead}has more than half of Nash averaging",
         source="ours",
         about=about,
         profiles={
             name: Profile(
                 f"{size.steps:,} steps of either arm; {len(size.seeds)} seeds; {size.games} games a pair",
-                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(size)],
+                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(contest, size)],
             )
             for name, size in sizes.items()
         },

@@ -44,7 +44,7 @@ def learn(opponents: int) -> None:
         for number in range(opponents):
             theta, *rest = [x.clone() for x in run.learner.weights()]
             theta += SPREAD * torch.randn(len(theta), generator=torch.Generator().manual_seed(number))
-            run.source.pool.add_if_due([theta, *rest], number * NEVER)
+            run.source.pool.add_if_due([theta, *rest], number * NEVER, 0)
 
     def update() -> float:
         before = run.steps
@@ -62,15 +62,15 @@ def main() -> None:
         workers = {
             n: stack.enter_context(Worker(OURS, str(HERE), "learn", str(n), path=HERE.parents[2])) for n in (0, *POOLS)
         }
-        asked = {n: lambda _, worker=worker: worker.rate(args.seconds) for n, worker in workers.items()}
-        rates = alternate(asked, range(args.samples))
+        contestants = {n: lambda _, worker=worker: worker.rate(args.seconds) for n, worker in workers.items()}
+        rates = alternate(contestants, range(args.samples))
         memory = {n: worker.resident for n, worker in workers.items()}
     rows = []
-    for n, found in rates.items():
-        ratio = median(found) / median(rates[0])
+    for n, samples in rates.items():
+        ratio = median(samples) / median(rates[0])
         aim = f"{AIMS[n]:.0%}" if n else ""
         name = str(n) if n else "the rule player"
-        rows.append([name, f"{median(found):,.0f}", f"{ratio:.0%}", aim, f"{memory[n] / 1e6:,.0f}"])
+        rows.append([name, f"{median(samples):,.0f}", f"{ratio:.0%}", aim, f"{memory[n] / 1e6:,.0f}"])
     header = ["opponents in a batch", "steps per second", "of those against the rule player", "aim", "memory, MB"]
     data = {"steps per second": rates, "bytes of a process": memory}
     save(args.out, facts, page("Opponents in a batch", __doc__, header, rows), data)

@@ -84,9 +84,9 @@ def main() -> None:
     for id, keys in CASES.items():
         world = PettingZoo(id=id, **keys)
         contestants = {"bare": bare(world), "evorl": ours(world, args.games)}
-        asked = {name: lambda _, steps=steps: steps(args.seconds) for name, steps in contestants.items()}
-        data[id] = found = alternate(asked, range(args.samples))
-        own, other = median(found["evorl"]), median(found["bare"])
+        timed = {name: lambda _, steps=steps: steps(args.seconds) for name, steps in contestants.items()}
+        data[id] = samples = alternate(timed, range(args.samples))
+        own, other = median(samples["evorl"]), median(samples["bare"])
         numbers = f"{other:,.0f}", f"{own:,.0f}", f"{own / other:.0%}", f"{AIM:.0%}"
         rows.append([id, str(len(world.side_names)), *numbers])
         header = ["environment", "agents", "bare", "evorl", "of the bare rate", "aim"]

@@ -57,12 +57,12 @@ def _resampled(seats: Seats, draw: np.random.Generator) -> Seats:
 
 def scores(seats: Seats, group: Sequence[int], others: Sequence[int]) -> list[float]:
     """The mean score of each player of a group against the others."""
-    found = []
+    means = []
     for player in group:
         each = []
         for other in others:
             won, drawn, lost = np.sum(seats[min(player, other), max(player, other)], 0)
             score = (won + drawn / 2) / (won + drawn + lost)
             each.append(score if player < other else 1 - score)
-        found.append(float(np.mean(each)))
-    return found
+        means.append(float(np.mean(each)))
+    return means

@@ -60,7 +60,12 @@ def say(what: Any) -> None:
 
 
 def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
-    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
+    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``.
+
+    Without that environment this program ends.
+    """
+    if not python.exists():
+        sys.exit(f"there is no {python}: make peers")
     from evorl.cluster.ray.private_files import ensure_token  # here, since the peers' environment lacks its packages
 
     ensure_token()  # other users of this machine can reach the ports of a Ray that a program starts
@@ -146,6 +151,21 @@ def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dic
             answers[name].append(ask(number))
             print(f"  round {number + 1}  {_flat(name)}: {_flat(answers[name][-1])}", flush=True)
     return answers
+
+
+def microseconds(decide: Callable[[], object], seconds: float) -> float:
+    """The mean processor time of a decision of one thread, over so many seconds of it."""
+    count, began = 0, time.process_time()
+    while (took := time.process_time() - began) < seconds:
+        for _ in range(20):
+            decide()
+        count += 20
+    return 1e6 * took / count
+
+
+def in_block(decide: Callable[[], object], seconds: float, number: int) -> float:
+    """`microseconds`, in a round of this number."""
+    return microseconds(decide, seconds)
 
 
 # ------------------------------------------------------------------ runs

@@ -94,7 +94,9 @@ def main() -> None:
     for (batch, lag), samples in answers.items():
         share = median([sample["sample"] / sample["learn"] for sample in samples])
         data.append({"batch": batch, "lag": lag, "share": share, "samples": samples})
-        times = (f"{1000 * median([one[name] for one in samples]):.1f}" for name in ("sample", "prefetch", "learn"))
+        times = (
+            f"{1000 * median([sample[name] for sample in samples]):.1f}" for name in ("sample", "prefetch", "learn")
+        )
         encoded = median([sample["encoded"] for sample in samples])
         rows.append([f"{CHOSEN} of {batch}", str(lag), f"{encoded:.2f}", *times, f"{share:.2f}"])
     header = [

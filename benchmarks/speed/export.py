@@ -1,21 +1,20 @@
 """The time of one decision for one game: of an exported file in ONNX Runtime, and of our own act.
 
 Both begin and end with NumPy arrays, on one thread, with networks of initial weights. Each number is the median of
-blocks of decisions, in microseconds; the blocks of both alternate.
+blocks of decisions, in microseconds of processor time; the blocks of both alternate.
 
     python benchmarks/speed/export.py [--rounds 15] [--seconds 0.2] [--out DIR]
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from common import alternate, arguments, machine, median, page, save
+from common import alternate, arguments, in_block, machine, median, microseconds, page, save
 from ours import experiment
 
 from evorl.inference.check import onnx_program
@@ -75,20 +74,6 @@ def theirs(module: PolicyModule, seen: Seen) -> Callable[[], object]:
         return outputs["action"]
 
     return decide
-
-
-def microseconds(decide: Callable[[], object], seconds: float) -> float:
-    """The mean time of a decision over so many seconds."""
-    count, began = 0, time.perf_counter()
-    while (took := time.perf_counter() - began) < seconds:
-        for _ in range(20):
-            decide()
-        count += 20
-    return 1e6 * took / count
-
-
-def in_block(decide: Callable[[], object], seconds: float, number: int) -> float:
-    return microseconds(decide, seconds)
 
 
 def main() -> None:

@@ -129,11 +129,14 @@ def main() -> None:
         results = alternate(rates, range(args.rounds))
     columns = ("decisions/s", "cpu", "p5", "p50", "p99", "times echo")
     for samples in results.values():
-        for one, floor in zip(samples, results["echo"], strict=True):
-            if "p99" in one:
-                one["times echo"] = one["p99"] / floor["p99"]
+        for sample, floor in zip(samples, results["echo"], strict=True):
+            if "p99" in sample:
+                sample["times echo"] = sample["p99"] / floor["p99"]
     rows = [
-        [name, *(f"{median([one[each] for one in samples]):,.1f}" if each in samples[0] else "" for each in columns)]
+        [
+            name,
+            *(f"{median([sample[each] for sample in samples]):,.1f}" if each in samples[0] else "" for each in columns),
+        ]
         for name, samples in results.items()
     ]
     head = ["game", "decisions/s", "of evorl's processor, us a decision", "round trip, us: best 5 %", "median", "p99"]

@@ -78,7 +78,7 @@ def main() -> None:
                 costs[name].append(cost(Path(place) / "runs", Path(place) / f"report {name}", words))
                 print(f"round {number + 1}  {name}: {costs[name][-1][0]:.1f} s", flush=True)
     rows = [
-        [name, *(f"{median([one[k] for one in several]):.1f}" for k in (0, 1)), f"{several[-1][2] / 1e6:.2f}"]
+        [name, *(f"{median([run[k] for run in several]):.1f}" for k in (0, 1)), f"{several[-1][2] / 1e6:.2f}"]
         for name, several in costs.items()
     ]
     header = [f"{options.runs} runs of {options.rows:,} rows", "seconds", "processor seconds", "page, MB"]

@@ -1,9 +1,9 @@
-"""Stable-Baselines3's learners as a worker (``rate``, see `common.serve`), until a world is solved (``solve``), or with
-the return of every training episode (``curve``).
+"""Stable-Baselines3's learners as a worker (``rate``, see `common.serve`), until a world is solved (``solve``), with
+the return of every training episode (``curve``), or as policies that answer the time of a decision (``predict``).
 
-Runs in the peers' environment: python sb3.py rate|solve|curve SETTINGS, where SETTINGS is JSON: world (a gymnasium id
-or "pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
-activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
+Runs in the peers' environment: python sb3.py rate|solve|curve|predict SETTINGS, where SETTINGS is JSON: world (a
+gymnasium id or "pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0),
+hidden and activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
 With ``algorithm`` (TD3, SAC or DQN) the settings are world, threads, seed, hidden and ``arguments`` of that class, for
 DQN with its ``policy``. ``curve`` needs budget (steps) too; the world may be a game of Atari.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import say, serve, versions
+from common import microseconds, say, serve, versions
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -31,6 +31,7 @@ from evorl.mdp.pong import Pong
 from evorl.util.seed import Episodes
 
 OFF_POLICY_STEPS = 64  # environment steps, each with a gradient step, that count as one update
+PACKAGES = ("stable-baselines3", "torch", "numpy", "gymnasium")
 EPISODES = 100  # that the criterion averages over, as SB3's own logs do
 
 
@@ -173,15 +174,19 @@ def games(world: str, seed: int) -> VecEnv:
     return VecFrameStack(make_atari_env(world, 1, seed), 4)
 
 
+def made(settings: dict[str, Any]) -> Any:
+    return off_policy(**settings) if "algorithm" in settings else model(**settings)
+
+
 def rate(settings: dict[str, Any]) -> None:
-    learner: Any = off_policy(**settings) if "algorithm" in settings else model(**settings)
+    learner = made(settings)
     steps = OFF_POLICY_STEPS if "algorithm" in settings else learner.n_steps * learner.n_envs
 
     def update() -> int:
         learner.learn(steps, reset_num_timesteps=False)
         return steps
 
-    serve(update, "stable-baselines3", "torch", "numpy", "gymnasium")
+    serve(update, *PACKAGES)
 
 
 def solve(settings: dict[str, Any]) -> None:
@@ -194,8 +199,16 @@ def solve(settings: dict[str, Any]) -> None:
 def curve(settings: dict[str, Any]) -> None:
     budget, returns = settings.pop("budget"), Returns()
     off_policy(**settings).learn(budget, callback=returns)
-    say({"episodes": returns.episodes, "versions": versions("stable-baselines3", "torch", "numpy", "gymnasium")})
+    say({"episodes": returns.episodes, "versions": versions(*PACKAGES)})
+
+
+def predict(settings: dict[str, Any]) -> None:
+    learner = made(settings)
+    seen = np.zeros(learner.observation_space.shape, np.float32)
+    say({"versions": versions(*PACKAGES)})
+    for line in sys.stdin:
+        say(microseconds(lambda: learner.predict(seen, deterministic=True), float(line)))
 
 
 if __name__ == "__main__":
-    {"rate": rate, "solve": solve, "curve": curve}[sys.argv[1]](json.loads(sys.argv[2]))
+    {"rate": rate, "solve": solve, "curve": curve, "predict": predict}[sys.argv[1]](json.loads(sys.argv[2]))

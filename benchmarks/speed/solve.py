@@ -157,7 +157,7 @@ def lines(world: str, by_program: dict[str, list[Outcome]]) -> list[list[str]]:
         seeds = ", ".join(("" if outcome["reached"] else ">= ") + f"{outcome['seconds']:.1f}" for outcome in outcomes)
         ratio = "" if name == "evorl" else f"{sign}{middle / best:.2f}" if best else "evorl not there"
         aim = f"{CASES[world].aim:g}" if name.startswith("SB3") else ""
-        steps = f"{median(one['steps'] for one in outcomes):,.0f}"
+        steps = f"{median(outcome['steps'] for outcome in outcomes):,.0f}"
         out.append([f"{world}: {name}", sign + f"{middle:.1f}", seeds, steps, ratio, aim])
     return out
 

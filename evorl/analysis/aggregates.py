@@ -1,6 +1,6 @@
 """Aggregates of scores with stratified bootstrap intervals, as rliable defines them (Agarwal et al. 2021, 2108.13264).
 
-Scores are those of runs on K tasks, one array [..., N] for each task; the number of runs N may differ. An interval of
+Scores of runs on K tasks are K arrays [..., N]; the number of runs N may differ between tasks. An interval of
 95 % lies between percentiles of the aggregates of resampled scores. Runs are drawn anew within each task (stratified).
 
 Two algorithms on one task are compared by the test of Mann and Whitney (1947), which is exact for few runs. Bootstrap
@@ -117,7 +117,7 @@ def is_sampled(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> bo
 
 
 def smallest_stratified_p_value(sizes: Sequence[tuple[int, int]]) -> float:
-    """The smallest one that so many runs of either on each task can have."""
+    """The smallest p-value that two groups with so many runs on each task can have."""
     return min(1.0, 2 / math.prod(math.comb(n + m, n) for n, m in sizes))
 
 

@@ -69,8 +69,8 @@ def comparison_rows(scores: Scores) -> list[Row]:
     """One row per group with several runs on each world, the best interquartile mean first: the highest, or the lowest
     of a search that minimises.
 
-    At equal steps or time, a group has no row if one of its runs had no score by then: the others would not stand for
-    it. At the end, runs without a score are left out.
+    At equal steps or time, a group has no row if one of its runs had no score by then: the other runs alone would not
+    represent the group. At the end, runs without a score are left out.
 
     Each is compared with the first: the probability that a run of the first is better, and what the Mann-Whitney test
     (of several worlds: a permutation test within each world) says at 5 %. Which group is first is known only after the

@@ -109,7 +109,7 @@ def _axis(
 
 
 def _mean(curve: Curve, points: int) -> dict[str, Any]:
-    """Mean and interval of a group; ``whole`` tells where all of its runs have values."""
+    """Mean and interval of a group; ``whole``: where all of its runs have values."""
     rows = _thinned(len(curve.band.grid), points)
     n = len(curve.raw)
     shown = {"group": curve.rank, "x": _short(curve.band.grid[rows], 7), "y": _short(curve.band.mean[rows])}

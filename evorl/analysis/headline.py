@@ -20,7 +20,7 @@ from evorl.util.numbers import format_number
 SCORES = ("fitness", "train/return")
 """What groups are ranked by: the first that a run has."""
 CURVES = ("eval/fitness_mean", "eval/return_mean", "population/best", "train/return")
-"""What tells since when a group leads: the first of which every ranked group has a curve."""
+"""Metrics that show since when a group leads; the first for which every ranked group has a curve is used."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,8 +1,8 @@
 """How much of the variance of the fitness each varied key of a sweep explains: fANOVA (Hutter et al. 2014), of optuna.
 
 A random forest predicts the fitness of a run from its keys. The importance of a key is the share of the forest's
-variance that the key explains alone, averaged over all values of the others. The seed takes part as one more key:
-what it gets is due to chance.
+variance that the key explains alone, averaged over all values of the others. The seed takes part as one more key: its
+share is due to chance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reader of ``jobs.jsonl``, what the workers of an evolution with a shared critic did, and its utilisation.
 
 A job is one or two stretches of time in which a worker does one thing. Shapes: K stretches, W workers, B bins of time,
-A = 6 activities. Times are seconds since the run began; those of a resumed run go on where it stopped.
+A = 6 activities. Times are seconds since the run began; a resumed run continues them.
 """
 
 from __future__ import annotations

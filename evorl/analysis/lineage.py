@@ -1,9 +1,8 @@
 """Layout of the lineage figure: one line per member, or the tree of the newest individuals.
 
 The horizontal position is in environment steps, the vertical position is the number of a line. Population based
-training has one line per member: a member that goes on stays on its line, and a copy of another member's weights
-stays on the line of the member that it replaces. All other evolvers have the tree of the first parents of the newest
-individuals.
+training has one line per member. A copy of another member's weights stays on the line of the member that it replaces.
+All other evolvers have the tree of the first parents of the newest individuals.
 """
 
 from __future__ import annotations

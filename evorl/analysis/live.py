@@ -61,7 +61,7 @@ def serving(page: bytes) -> Iterator[LiveServer]:
 
 
 def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[], object], seen: object) -> None:
-    """Compose the page anew whenever the state of the runs is no longer the one that was ``seen``, until Ctrl-C.
+    """Compose the page again whenever the runs have changed since the state ``seen``, until Ctrl-C.
 
     Runs that cannot be read for a moment leave the page as it is; the reason is printed, once.
     """

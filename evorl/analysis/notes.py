@@ -40,7 +40,7 @@ def warnings(groups: Sequence[Group]) -> list[str]:
 
 
 def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
-    """Say for each world which algorithms have a file of tuned settings where others have none, and what makes it fair.
+    """Say for each world which algorithms have a file of tuned settings, and how to compare them with the others.
 
     ``choices``: the chosen file of each config group of every run; those of one algorithm with and without its file are
     compared on purpose.

@@ -17,7 +17,7 @@ from evorl.util.text import printable
 Points = tuple[Floats, Floats]
 
 MIN_RUNS_SHADED = 5
-"""Least number of runs for an interval; fewer are drawn one by one, since it says little of them."""
+"""Least number of runs for an interval; fewer runs are drawn one by one, since an interval of so few says little."""
 SMOOTHING = 1 / 40
 """Width of the moving mean, as a fraction of the horizontal range of the run."""
 

@@ -95,7 +95,7 @@ class RatingCurve(NamedTuple):
 def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping[str, float]) -> Figure:
     """Return the ratings of runs over environment steps, with intervals; ``levels``: ratings of players without steps.
 
-    Policies of the same steps are several learners' (of a league, say), which no line connects.
+    Policies of the same steps are of several learners, as in a league, so no line connects them.
     """
     from matplotlib.figure import Figure
 

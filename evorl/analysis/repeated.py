@@ -29,7 +29,7 @@ RESAMPLES = 9_999
 
 
 class Difference(NamedTuple):
-    """What two sets of runs tell about the difference between them."""
+    """The difference between two sets of runs, with its tests."""
 
     p: float
     """Probability of so large a statistic where there is no difference."""

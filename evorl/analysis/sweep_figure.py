@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ORDINAL = 9
 """Most values of a key that are placed at equal distances."""
 MAX_SCALES = 8
-"""Most keys that are drawn, those that tell most groups apart."""
+"""Most keys that are drawn; those that distinguish most groups are chosen."""
 SPARSE = 0.25
 """Least share of occupied cells for a heat map."""
 SHADES = (0.15, 0.88)

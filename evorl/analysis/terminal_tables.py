@@ -19,7 +19,7 @@ from evorl.util.text import printable
 MAX_ROWS = 40
 """Most rows of a table that are printed."""
 MAX_KEYS = 6
-"""Most keys that tell the rows apart."""
+"""Most keys that distinguish the rows."""
 
 
 def print_tables(

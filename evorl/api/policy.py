@@ -13,7 +13,7 @@ from torch import Tensor
 from evorl.mdp.core import Array, Discrete, Spec, World, heads
 from evorl.mdp.forms import Form
 from evorl.nets.distributions import draw_noise, noise_size
-from evorl.rl.core import Episode, Learner
+from evorl.rl.core import Episode, Learner, play_of
 from evorl.rl.evaluation import MAX_STEPS
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -33,6 +33,7 @@ class Policy:
         self._read: ReadInputs = reads or _by_spec(learner.spec)
         self._plays = reads is not None or self._spaces is None
         self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
+        self._decide = play_of(learner)
         self._calls = 0
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
 
@@ -51,7 +52,7 @@ class Policy:
 
         ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
         Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
-        dict by name. So does a policy that observes more than its environment tells (``mdp.features``). ``legal`` is
+        dict by name. So does a policy that observes more than its environment returns (``mdp.features``). ``legal`` is
         the mask [L] or [B, L] of legal actions; without it all are.
 
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
@@ -65,7 +66,7 @@ class Policy:
         if carry is not None:
             start = torch.full((rows,), state is None)
             carry = carry if state is None else state
-        decision = self.learner.act(
+        decision = self._decide(
             tuple(torch.from_numpy(x) for x in inputs), self._legal(legal, rows), self._noise(rows, deterministic),
             carry, start,
         )  # fmt: skip
@@ -80,7 +81,7 @@ class Policy:
         """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset.
 
         An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
-        observes more than the environment tells.
+        observes more than the environment returns.
         """
         if not self._plays:
             names = ", ".join(entry.name for entry in self.spec.inputs)
@@ -111,7 +112,7 @@ class Policy:
         return PlayedEpisode(total, length)
 
     def _mask_of(self, env: Any, info: Any) -> Any:
-        """The legal actions that an environment tells, where this policy takes a mask."""
+        """The legal actions that an environment reports, where this policy takes a mask."""
         if self._mask is None:
             return None
         ask = getattr(env.unwrapped, "action_masks", None)

@@ -53,8 +53,8 @@ def sweep(*words: Words, **keys: Any) -> list[RunResult]:
 
         evorl.sweep("mdp=cartpole rl=ppo,dqn seed=1,2,3")
 
-    Several values of a key may be a list: ``seed=[1, 2, 3]``. A job that failed is among the runs, as its ``state``
-    tells.
+    Several values of a key may be a list: ``seed=[1, 2, 3]``. A job that failed is among the runs; its ``state`` is
+    ``failed``.
     """
     several = {key: value for key, value in keys.items() if isinstance(value, list | tuple)}
     plain = {key: value for key, value in keys.items() if key not in several}

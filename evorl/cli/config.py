@@ -234,7 +234,7 @@ def experiment_of_run(directory: Path, trust: Sequence[str] = ()) -> Experiment:
 
 @contextmanager
 def config_of(directory: Path, key: str) -> Iterator[None]:
-    """Raise `BadRequest` at ``key`` where the body finds that the config of a run is none, since a key lacks, say."""
+    """Raise `BadRequest` at ``key`` where the config of a run is damaged, such as by a missing key."""
     with wrong_data(lambda why: BadRequest(f"{directory / '.hydra'} holds no config of a run: {why}", key)):
         try:
             yield

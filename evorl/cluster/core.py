@@ -30,9 +30,9 @@ send_heartbeat: ContextVar[Callable[[], None]] = ContextVar("send_heartbeat", de
 
 
 def heartbeat() -> None:
-    """Tell the driver that this call goes on. A member does so within calls that may take longer than the deadline
-    after which a silent worker counts as hung. In the driver's process it raises `Stopped` within `stoppable` once
-    `stop_requested` says so, and else does nothing."""
+    """Send the driver a sign that this call is still running. A member does so within calls that may take longer than
+    the deadline after which a silent worker counts as hung. In the driver's process it raises `Stopped` within
+    `stoppable` once `stop_requested` says so, and else does nothing."""
     send_heartbeat.get()()
 
 
@@ -193,9 +193,10 @@ class Group(Protocol):
         ...
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
-        """Set the function that returns the state for a member that is made again after its process was lost.
+        """Set the function that returns what a member loads first that is made again after its process was lost.
 
-        For members that have ``load_state_dict`` but no ``state_dict``, because the caller has their state.
+        For what the caller has anyway: the state of members that have ``load_state_dict`` but no ``state_dict``, and
+        what others hold beside their own state, which they load next. None is not loaded.
         """
         ...
 

@@ -3,7 +3,7 @@ arXiv 1810.05934, algorithm 2).
 
 Rung k holds the configurations that had r eta^(s+k) units of resource. A free worker promotes a configuration that is
 among the best 1/eta of its rung and was not promoted before, from the highest rung that has one. If no rung has one, it
-draws a new configuration. So nobody waits for a rung to fill. With ``asynchronous=false`` it decides for
+draws a new configuration. So no worker waits for a rung to fill. With ``asynchronous=false`` it decides for
 ``population`` workers at a time, on the same results.
 
 A failed configuration counts in its rung, with an infinite loss. Of equal configurations the older one is better.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import cmaes
 import numpy as np
@@ -116,12 +116,12 @@ class Strategy(Generational):
         return {"population/sigma": self.cma._sigma}
 
     def state_dict(self) -> StateDict:
-        fields = vars(self.cma)
-        return {**super().state_dict(), "cma": {name: copied(fields[name]) for name in MOVING[type(self.cma)]}}
+        fields = vars(self.cma)  # whose arrays the package updates in place
+        return {**super().state_dict(), "cma": {name: copy(fields[name]) for name in MOVING[type(self.cma)]}}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
+        vars(self.cma).update({name: copy(field) for name, field in state["cma"].items()})
 
     @one_thread()
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
@@ -165,8 +165,3 @@ def rooted(c: Vectors, power: float, x: Vectors) -> Vectors:
         return np.asarray(c**power * x)
     values, vectors = np.linalg.eigh(c)
     return np.asarray(vectors @ (np.maximum(values, 1e-14 * values.max()) ** power * (vectors.T @ x)))
-
-
-def copied(field: Any) -> Any:
-    """A copy of a field of the package, which updates its arrays in place."""
-    return field.copy() if isinstance(field, np.ndarray) else field

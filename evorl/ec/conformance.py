@@ -49,8 +49,8 @@ def check(evolution: IndependentEvolution, spaces: Sequence[str] = tuple(SPACES)
 
     * Individuals have ids of their own, genes within their ranges, finite weights of the space's number in float32,
       parents among those that came before them, and a role.
-    * A generation ends when all of it was told, and the order of telling changes nothing. With ``asynchronous``, it
-      proposes an individual for each free slot.
+    * A generation ends when `tell` has received all of it, in any order, with the same result. With ``asynchronous``,
+      it proposes an individual for each free slot.
     * An evolver with a restored state goes on with the same proposals, wherever it was saved. The state is plain data.
     * The same seed gives the same proposals, and another seed others.
     * An individual that failed is no parent. When all fail, and when many are equal or infinite, it goes on.
@@ -174,7 +174,8 @@ def drive(
     order: Callable[[list[Individual]], list[Individual]] = lambda waiting: waiting[:1],
     after: Callable[[Evolver], Evolver] = lambda evolver: evolver,
 ) -> tuple[list[Individual], Evolver]:
-    """Run an evolver with so many evaluations in flight; return all that it asked for, and it as it ends."""
+    """Run an evolver with so many evaluations in flight; return all individuals that it proposed, and the evolver at
+    the end."""
     individuals: list[Individual] = []
     waiting: list[Individual] = []
     count = 0

@@ -67,7 +67,7 @@ class Evolver(Protocol):
 
     @property
     def due(self) -> Set[int]:
-        """The ids that were asked for and have not been told."""
+        """The ids that `ask` has returned and `tell` has not yet received."""
         ...
 
     def ask(self, limit: int | None = None) -> list[Individual]:

@@ -1,7 +1,7 @@
 """What searches with early stopping share: all configurations train for a small share of the budget, the best go on.
 
-The whole budget of a configuration is ``R`` units of resource, of which it first gets ``r`` or more. Whoever is
-promoted goes on from where it stopped, with ``eta`` times the resource. A search over jobs resumes the job of a
+The whole budget of a configuration is ``R`` units of resource, of which it first gets ``r`` or more. A promoted
+individual continues from where it stopped, with ``eta`` times the resource. A search over jobs resumes the job of a
 promoted configuration, with ``budget.steps`` as the R units. Within a run the learner trains on, and ``ec.train_steps``
 are the R units. Who is promoted is decided in `evorl.ec.asha` and `evorl.ec.hyperband`.
 """

@@ -40,7 +40,7 @@ class Generational(ABC):
         self.told = 0  # evaluations received
         self.next_id = 0
         self._queue: list[Individual] = []  # proposed, not yet asked for
-        self._out: set[int] = set()  # ids asked for, not yet told
+        self._out: set[int] = set()  # ids in flight: from `ask` to `tell`
         self._arrived: list[Evaluation] = []
 
     @abstractmethod

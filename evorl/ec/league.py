@@ -2,7 +2,7 @@
 
 Vinyals et al. 2019, Grandmaster level in StarCraft II using multi-agent reinforcement learning, Methods. Main agents
 become strong against everybody. Main exploiters look for weaknesses of the main agents, and league exploiters for those
-of the whole league; they begin anew when they have found some. Every agent learns for ``train_steps`` at a time, a
+of the whole league; they are reset when they have found some. Every agent learns for ``train_steps`` at a time, a
 *slice*, whose opponents are chosen before it. Where the pseudocode resets the weights of an exploiter before it takes
 the snapshot, the snapshot is taken first here.
 """
@@ -248,7 +248,7 @@ class Strategy:
     # -------------------------------------------------------------- the next slice
 
     def _successor(self, agent: int) -> Individual:
-        """The individual that an agent continues as: where it was, or anew."""
+        """The individual as which an agent continues, or is reset."""
         number, own = self.next_id, self.members[agent]
         self.next_id += 1
         self._agent[number], self.policies.matches[number] = agent, self._match(agent, number)

@@ -179,7 +179,7 @@ class Policies:
         ]
 
     def forget(self, playing: Iterable[int]) -> None:
-        """Drop the policies of which nobody plays any more; those in ``playing`` may be chosen again."""
+        """Drop the policies that no agent plays any more; those in ``playing`` may be chosen again."""
         kept = {policy for match in self.matches.values() for _, policy, _ in match}.union(playing)
         self.by_number = {number: policy for number, policy in self.by_number.items() if number in kept}
 
@@ -199,7 +199,8 @@ class Policies:
 
 
 def acting(individual: Individual) -> tuple[Individual, Individual, Mapping[str, Any]]:
-    """Return an individual that comes back from a slice as it goes on, its policy, and the games that it has played."""
+    """Split an individual that has learned for a slice: as it continues, its policy, and the games that it has
+    played."""
     memory = dict(individual.memory or {})
     games = memory.pop("games", {"opponents": (), "points": ()})
     policy = individual._replace(memory=memory.pop("acting", None))

@@ -99,7 +99,7 @@ class Strategy:
             self._meet(individual.id)
 
     def opponents(self, individual: int) -> list[Match]:
-        """The opponents of an individual that is due; they stay the same until it is told."""
+        """The opponents of an individual in flight; they stay the same until `tell` receives its evaluation."""
         return self.policies.opponents(individual, self._member[individual])
 
     def about(self, individual: int) -> dict[str, Any]:

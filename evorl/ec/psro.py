@@ -190,7 +190,7 @@ class Strategy:
     # -------------------------------------------------------------- oracles
 
     def _oracles(self) -> list[Individual]:
-        """The oracles of an epoch. Each goes on where the last one of its place ended, with genes of its own."""
+        """The oracles of an epoch. Each continues from the last oracle of its place, with genes of its own."""
         first, role = self.next_id, "oracle" if self.policies else "initial"
         self.next_id += len(self.learners)
         genes = self.space.begin(seeds.generator(self.seed, "oracles", first), first, len(self.learners))

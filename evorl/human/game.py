@@ -66,7 +66,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Frame:
-    """A picture and what is told beside it."""
+    """A picture and the texts beside it."""
 
     number: int
     picture: Array  # uint8 [H, W, 3]
@@ -204,7 +204,7 @@ class _Game:
     def decide(self, player: Player, still: torch.Tensor) -> Episode | None:
         """One decision of all who wait; the episode of the person if it is over."""
         mine, rows = self.choices.side, np.flatnonzero(player.waiting)
-        decision = player.decide(still)
+        decision = player.play(still)
         played = decision.played.numpy().copy()
         if self.choices.opponent == "rule":
             played[np.arange(len(played)) != mine] = rule_actions(self.arena.spec, 1)
@@ -226,7 +226,7 @@ class _Game:
         self.wait(seconds)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the game's clock, and for somebody who looks."""
+        """Wait for the game's clock, and until a page is open."""
         self.due = max(self.due + seconds, time.monotonic())  # who was late does not hurry
         while not self.abandoned and (self.games.away() or time.monotonic() < self.due):
             self.games.stopped.wait(min(max(self.due - time.monotonic(), 0.001), LOOK_S))

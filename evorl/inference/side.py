@@ -83,7 +83,7 @@ def of_side(learner: NetworkLearner[Any], side: int) -> OfSide:
 
 
 class OwnMoments(Moments):
-    """The statistics of a side's own inputs. As for all sides, what tells them apart stays as it is."""
+    """The statistics of a side's own inputs. As for all sides, the row that names the side is not normalised."""
 
     def __init__(self, own: Spec, spec: Spec, part: Part, moments: Moments) -> None:
         super().__init__(own.inputs, moments.whiten)

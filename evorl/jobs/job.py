@@ -110,7 +110,7 @@ def _announce(begins: str) -> None:
 
 
 def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
-    """Notices of settings that a user hardly wants. ``words`` are those of the command line."""
+    """Notices of settings that are probably a mistake. ``words`` are those of the command line."""
     from evorl.ec.shared_critic import SharedCriticEvolution, SteadyStateEvolution
     from evorl.population.work import UNUSED
     from evorl.rl.replay_learner import ReplayHyper
@@ -227,7 +227,7 @@ def resume_run(
 
 @contextmanager
 def _told_at(key: str) -> Iterator[None]:
-    """Tell at a key what cannot be read or written in a run directory."""
+    """Name at a key what cannot be read or written in a run directory."""
     try:
         yield
     except run_directory.Unsafe as error:

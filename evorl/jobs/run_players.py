@@ -102,7 +102,7 @@ def all_places(words: Sequence[str], key: str, trust: Sequence[str] = ()) -> lis
 
 
 def names(listed: Sequence[Place]) -> list[str]:
-    """A name for each place: the last parts of its path, as many as tell all directories apart."""
+    """A name for each place: the last parts of its path, as many as distinguish all directories."""
     paths = {place.directory: Path(place.directory).absolute().parts for place in listed}
     most = max(map(len, paths.values()), default=0)
     length = next(
@@ -116,7 +116,7 @@ def names(listed: Sequence[Place]) -> list[str]:
 
 @contextmanager
 def _errors_named(place: Place, key: str) -> Iterator[None]:
-    """Tell at ``key`` what is wrong with a run."""
+    """Report at ``key`` what is wrong with a run."""
     try:
         yield
     except BadRequest as error:

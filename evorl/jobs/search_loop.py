@@ -2,8 +2,8 @@
 
 ``population.jsonl`` in the directory of the sweep holds every evaluation that the evolver was told, and is its only
 state. A resumed search replays the file into a new evolver, which then makes the same proposals. The batch that was
-running when it was killed is launched again; finished jobs return their results at once. Batches are told as a whole,
-so the order in which jobs end has no effect.
+running when it was killed is launched again; finished jobs return their results at once. The evolver receives the
+results of a batch together, so the order in which jobs end has no effect.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SearchState:
         ]
 
     def take(self) -> bool:
-        """Tell the evolver the results of the jobs; return False, and tell nothing, if every job so far has failed.
+        """Give the evolver the results of the jobs; return False without doing so if every job so far has failed.
 
         Raises `BadRequest` for a result that they do not have, and writes nothing; a corrected command uses the jobs.
         """

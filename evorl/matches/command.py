@@ -66,7 +66,7 @@ def asks_for_matrix(words: Sequence[str]) -> bool:
 
 
 def command(words: Sequence[str]) -> None:
-    """Play what is missing, and write and print what all games say. Raises `BadRequest`."""
+    """Play the missing games, and write and print the results of all. Raises `BadRequest`."""
     ours = [word for word in words if not word.startswith(("cluster=", "cluster."))]
     request = config.parse_request(Request, ours)
     if not request.matrix:

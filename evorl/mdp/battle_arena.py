@@ -39,7 +39,7 @@ from evorl.util.seed import Episodes
 
 LOG = logging.getLogger("evorl")
 ALIKE_S = 0.1
-"""Wall time after a failure in which others like it are told with it."""
+"""Wall time after a failure in which equal failures share its warning."""
 
 
 class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsSoFar):

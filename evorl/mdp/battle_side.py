@@ -16,7 +16,7 @@ class Battle(Protocol):
     async def act(self, side: int, action: int, /) -> Step: ...
 
     def result(self, side: int, /) -> Mapping[str, float]:
-        """What the game has come to, also before it is over."""
+        """The results of the game, also before it is over."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What an arena of battles knows of each game and each slot."""
+"""The records that an arena of battles has of each game and each slot."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class StepsTogether:
 
 
 class ResultsSoFar(ABC):
-    """Mixin of an arena that knows what its games have come to."""
+    """Mixin of an arena that has the results of running games."""
 
     @abstractmethod
     def results_so_far(self, slot: int) -> Mapping[str, float]:
@@ -265,6 +265,11 @@ class World(Labels, ABC):
     def imports(self) -> tuple[str, ...]:
         """Return the root modules that this config's values import. The run is refused unless each is trusted."""
         return ()
+
+    @property
+    def alone(self) -> str:
+        """Why one process alone can play this world; empty: any number of processes can."""
+        return ""
 
     def commands(self) -> tuple[str, ...]:
         """Return the commands that this config starts. The run is refused unless each is on its command line."""

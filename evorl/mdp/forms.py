@@ -51,8 +51,8 @@ class Form:
     def fit(self, value: Any, batch: tuple[int, ...] = (), watch: str = "") -> Array:
         """Return a value [*batch, *shape] as an array. Raises `Mismatch` if it does not have the declared form.
 
-        ``watch``: the world's name, if successive values are those of one slot. A warning then tells where float32
-        cannot tell them apart.
+        ``watch``: the world's name, if successive values are those of one slot. A warning then names the inputs whose
+        values float32 cannot distinguish.
         """
         x = value if type(value) is np.ndarray else _array(value)
         shape = (*batch, *self.shape)

@@ -29,8 +29,8 @@ def bounds(frame_skip: int | tuple[int, int]) -> tuple[int, int]:
     """The least and the most repeats. Raises `BadRequest`."""
     least, most = frame_skip if isinstance(frame_skip, tuple) else (frame_skip, frame_skip)
     if not 1 <= least <= most:
-        given = list(frame_skip) if isinstance(frame_skip, tuple) else frame_skip
-        raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {given}", "frame_skip")
+        listed = list(frame_skip) if isinstance(frame_skip, tuple) else frame_skip
+        raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {listed}", "frame_skip")
     return least, most
 
 
@@ -78,14 +78,14 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         while True:
             if self._due.any():
                 self._pass_on()
-            now = self.arena.recv()
-            cost += now.cost
-            ready = self._resume(now) if self._loaded else self._take(now)
-            results = self._results(now)
+            decisions = self.arena.recv()
+            cost += decisions.cost
+            ready = self._resume(decisions) if self._loaded else self._take(decisions)
+            results = self._results(decisions)
             if len(ready):
                 break
         self.waits[ready] = True
-        self._shown = replace(now, slots=ready, reward=self._reward, cost=cost, results=results)
+        self._shown = replace(decisions, slots=ready, reward=self._reward, cost=cost, results=results)
         return self._shown
 
     def send(self, slots: Array, actions: Array) -> None:
@@ -100,49 +100,51 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         self._episodes.send(slots)
         self.arena.send(slots, self.action[slots])
 
-    def _take(self, now: Decisions) -> Array:
-        """Add what the actions of these rows have earned; return the slots that decide now."""
-        rows = now.slots
+    def _take(self, decisions: Decisions) -> Array:
+        """Add what the actions of these rows have earned; return the slots that decide next."""
+        rows = decisions.slots
         acted = rows[self.acting[rows]]
-        self.total[acted] += self.weight[acted, None] * now.reward[acted]
+        self.total[acted] += self.weight[acted, None] * decisions.reward[acted]
         self.weight[acted] *= self._gamma
         self.left[acted] -= 1
-        self.raw[acted] += now.reward[acted].sum(1)
+        self.raw[acted] += decisions.reward[acted].sum(1)
         self.length[acted] += 1
-        failed = np.array(now.failed, np.int64)
+        failed = np.array(decisions.failed, np.int64)
         self.total[failed], self.raw[failed], self.length[failed], self.left[failed] = 0, 0, 0, 0
-        goes_on = self.acting[rows] & (self.left[rows] > 0) & ~(now.terminated[rows] | now.truncated[rows])
-        goes_on &= self._legal(now, rows)
+        goes_on = self.acting[rows] & (self.left[rows] > 0) & ~(decisions.terminated[rows] | decisions.truncated[rows])
+        goes_on &= self._legal(decisions, rows)
         ready, more = rows[~goes_on], rows[goes_on]
         self._due[more] = True
         self.acting[ready] = False
         self._reward[ready] = self.total[ready]
         return np.asarray(ready)
 
-    def _resume(self, now: Decisions) -> Array:
+    def _resume(self, decisions: Decisions) -> Array:
         """After a load: return the slots that decided when the state was saved; the others repeat their actions."""
         self._loaded = False
-        waits = self.waits[now.slots]
-        self._due[now.slots[~waits]] = True
+        waits = self.waits[decisions.slots]
+        self._due[decisions.slots[~waits]] = True
         self._reward[:] = 0
-        return np.asarray(now.slots[waits])
+        return np.asarray(decisions.slots[waits])
 
-    def _legal(self, now: Decisions, rows: Array) -> Array:
+    def _legal(self, decisions: Decisions, rows: Array) -> Array:
         """Whether these slots may take their actions again, bool [n]."""
-        if now.legal is None:
+        if decisions.legal is None:
             return np.ones(len(rows), np.bool_)
         action = self.action[rows]
-        allowed: Array = now.legal[rows[:, None], self._offsets + np.maximum(action, 0)] | (action < 0)
+        allowed: Array = decisions.legal[rows[:, None], self._offsets + np.maximum(action, 0)] | (action < 0)
         return np.asarray(allowed.all(1))
 
-    def _results(self, now: Decisions) -> list[tuple[int, dict[str, float]]]:
+    def _results(self, decisions: Decisions) -> list[tuple[int, dict[str, float]]]:
         """The results of ended episodes; begins the next ones."""
-        own = {slot: {"return": float(self.raw[slot]), "length": float(self.length[slot])} for slot, _ in now.results}
-        over = self._episodes.ended(now)
+        own = {
+            slot: {"return": float(self.raw[slot]), "length": float(self.length[slot])} for slot, _ in decisions.results
+        }
+        over = self._episodes.ended(decisions)
         if len(over):
             self.raw[over], self.length[over] = 0, 0
             self._draw(over)
-        return [(slot, {**own[slot], **results}) for slot, results in now.results]
+        return [(slot, {**own[slot], **results}) for slot, results in decisions.results]
 
     def state_dict(self) -> StateDict:
         return {

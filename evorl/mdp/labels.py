@@ -33,6 +33,11 @@ class Labels:
         """What the choices of each component of an action are called, or the components of a Box; empty: no names."""
         return ()
 
+    @property
+    def draws(self) -> bool:
+        """False for a world that has no pictures, so that no film is suggested."""
+        return True
+
     def bindings(self, side: int) -> tuple[Binding, ...]:
         """The keys with which a person plays this side; empty: digits choose, or pairs of keys."""
         return ()

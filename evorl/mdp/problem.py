@@ -192,7 +192,8 @@ class Problem(World):
         if self.features or self.frame_skip != 1:
             raise BadRequest("a problem has no episodes", "features" if self.features else "frame_skip")
         if self.id not in PROBLEMS:
-            raise BadRequest(f"there is no problem {self.id}{nearest(self.id, PROBLEMS)}", "id")
+            near = nearest(self.id, PROBLEMS) or f"; there are: {', '.join(PROBLEMS)}"
+            raise BadRequest(f"there is no problem {self.id}{near}", "id")
         if self.objectives is not None and not self.id.startswith("dtlz"):
             raise BadRequest(f"{self.id} has {self.count}; only the DTLZ problems take another number", "objectives")
         if self.objectives == 1:
@@ -202,6 +203,10 @@ class Problem(World):
         least = 1 if self.id in ("sphere", "rastrigin") else max(self.count, 2)
         if self.dimensions < least:
             raise BadRequest(f"{self.id} needs at least {least}", "dimensions")
+
+    @property
+    def draws(self) -> bool:
+        return False
 
     @property
     def count(self) -> int:

@@ -52,19 +52,19 @@ def features(spec: Spec, names: Mapping[str, Sequence[str]]) -> dict[str, int]:
         for number in range(math.prod(entry.shape)):
             place = len(places)
             places[f"{entry.name}_{number}"] = place
-            if number < len(told := names.get(entry.name, ())):
-                own[re.sub(r"\W+", "_", told[number])] = place
+            if number < len(labels := names.get(entry.name, ())):
+                own[re.sub(r"\W+", "_", labels[number])] = place
     return {**places, **own}
 
 
 def vector(weights: Mapping[str, float], places: Mapping[str, int], key: str, otherwise: float) -> Array:
     """The weights as numbers in their places. Raises `BadRequest` for an unknown name."""
-    found = np.full(max(places.values(), default=-1) + 1, otherwise)
+    numbers = np.full(max(places.values(), default=-1) + 1, otherwise)
     for name, weight in weights.items():
         if name not in places:
             raise unknown(name, places, f"{KEY}.{key}")
-        found[places[name]] = weight
-    return found
+        numbers[places[name]] = weight
+    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)

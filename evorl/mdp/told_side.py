@@ -1,4 +1,4 @@
-"""Observations that tell a side which one it is, in a world whose own do not: a further row ``side``.
+"""Observations with a further row ``side``, which says which side observes, in a world whose own do not say it.
 
 A network for each side is chosen by that row, and does not see it (`evorl.nets.per_side`): it is built as it would be
 without. One network for all sides sees it.
@@ -18,7 +18,7 @@ NAME = "side"
 
 
 def with_side(spec: Spec) -> Spec:
-    """The interface of a side that is told which one it is."""
+    """The interface of a side whose observations have this row."""
     name = NAME
     while any(entry.name == name for entry in spec.inputs):
         name += "_"

@@ -1,8 +1,8 @@
-"""Battles of games in moves: in each move some sides decide at once, be it one side or all of them.
+"""Battles of games in moves: in each move some sides decide at once, one side or several.
 
 A side is asked when it is its turn. A battle begins with a state of every side, so a side that has no part in the first
 move makes one decision without a choice, in what it sees of the start. So a side decides at least once in every game,
-and learns of the end of a game before the next one goes on.
+and sees the end of a game before the next one begins.
 """
 
 from __future__ import annotations

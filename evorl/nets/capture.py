@@ -28,8 +28,9 @@ Result = TypeVar("Result")
 Replay = Callable[..., Any]
 """It takes the tensors of a function's arguments, in order, and returns what the function would."""
 
-_MOVE = torch.ops.aten._to_copy.default
-_BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # autograd's, no arithmetic
+_ATEN = torch.ops.aten
+_MOVE = _ATEN._to_copy.default
+_BOOKKEEPING = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh.default)  # autograd's, no arithmetic
 
 
 def capture(function: Callable[..., Tree], *example: Tree) -> Replay:
@@ -48,11 +49,18 @@ def capture(function: Callable[..., Tree], *example: Tree) -> Replay:
         warnings.simplefilter("ignore")  # of shapes that become constants: they are
         graph, _ = tracer._create_graph_by_tracing(record.perform, record.example, lambda _: "", True, False)
     run = tracer._create_function_from_graph("replay", graph)
-    form, one_executor = record.form, cast(Any, torch.jit).optimized_execution
+    form = record.form
 
     def replay(*arguments: Tensor) -> Any:
-        with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
+        # as `torch.no_grad` and `torch.jit.optimized_execution` do, which would take a tenth of a decision
+        graded, optimised = torch.is_grad_enabled(), tracer._get_graph_executor_optimize()
+        tracer._set_grad_enabled(False)
+        tracer._set_graph_executor_optimize(False)  # the same executor from the first call on: the same bits
+        try:
             out: tuple[Tensor, ...] = run(*arguments)
+        finally:
+            tracer._set_graph_executor_optimize(optimised)
+            tracer._set_grad_enabled(graded)
         return rebuild(form, iter(out))
 
     return replay
@@ -120,7 +128,7 @@ def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
 
 @cache
 def _first_graph() -> torch.cuda.CUDAGraph:
-    """It keeps the memory of all others from being given back when the last of them is gone."""
+    """Keep the memory of all graphs allocated after the last of the others is gone."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
@@ -228,7 +236,8 @@ class Trace:
 
     @cached_property
     def written(self) -> set[int]:
-        """The memory that operations write in place; versions of tensors do not tell, since Adam's kernel sets none."""
+        """The memory that operations write in place; versions of tensors do not show it, since Adam's kernel sets
+        none."""
         outputs = list[Any]()
         for operation, args, kwargs, _ in self.calls:
             arguments = operation._schema.arguments

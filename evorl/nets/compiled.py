@@ -2,7 +2,7 @@
 
 `evorl.nets.capture` replays a gradient step operation by operation, and at small widths handing each of them over costs
 more than its work. PyTorch's ahead-of-time compiler (AOTInductor; Ansel et al. 2024) joins them into few loops,
-called from one C++ function. It wants a C++ compiler and half a minute, so what it makes is kept in
+called from one C++ function. Compilation needs a C++ compiler and half a minute, so its result is kept in
 ``$XDG_CACHE_HOME/evorl`` (``~/.cache/evorl``), named after the operations, the processor, torch and evorl; another
 compiler does not make it anew.
 """

@@ -77,13 +77,13 @@ def _check_weights(encoder: Encoder, twin: Encoder) -> None:
 
 
 def _check_features(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:
-    before, given = _state(encoder), [x.clone() for x in rows]
+    before, copies = _state(encoder), [x.clone() for x in rows]
     features = encoder(rows)
-    found = f"{str(features.dtype).removeprefix('torch.')} {list(features.shape)}"
+    form = f"{str(features.dtype).removeprefix('torch.')} {list(features.shape)}"
     right = features.dtype == torch.float32 and features.shape == (ROWS, encoder.width)
-    require(right, f"features of {ROWS} rows are {found}, not float32 {[ROWS, encoder.width]}, by its `width`")
+    require(right, f"features of {ROWS} rows are {form}, not float32 {[ROWS, encoder.width]}, by its `width`")
     require(bool(torch.isfinite(features).all()), "a feature is not finite")
-    require(_equal(rows, given), "it writes into its inputs")
+    require(_equal(rows, copies), "it writes into its inputs")
     require(torch.equal(encoder(rows), features), "the same rows get other features the second time")
     require(_equal(_state(encoder), before), "it changes its parameters or buffers")
     alone = torch.cat([encoder(tuple(x[n : n + 1] for x in rows)) for n in range(ROWS)])
@@ -103,10 +103,10 @@ def _check_stacked(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:
         stacked = {name: torch.stack([x, x]) for name, x in encoder.named_parameters()}
         halves = tuple(x.unflatten(0, (2, -1)) for x in rows)
         try:
-            found = vmap(lambda named, x: functional_call(encoder, named, (x,)))(stacked, halves).flatten(0, 1)
+            mapped = vmap(lambda named, x: functional_call(encoder, named, (x,)))(stacked, halves).flatten(0, 1)
         except RuntimeError as error:
             raise Nonconformity(f"several cannot be computed at once by torch.func.vmap: {reason(error)}") from error
-    require(_close(found, want), "several that are computed at once by torch.func.vmap give other features")
+    require(_close(mapped, want), "several that are computed at once by torch.func.vmap give other features")
 
 
 def _check_replays(encoder: Encoder, rows: tuple[Tensor, ...]) -> None:

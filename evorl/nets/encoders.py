@@ -215,7 +215,7 @@ def choice(name: str, own: Mapping[str, Any]) -> tuple[type[Encoder], Any]:
 
 
 def draw_own_weights(module: nn.Module, generator: torch.Generator) -> None:
-    """Let each encoder in a network, also one within another, draw what only it knows how to."""
+    """Let each encoder in a network, also one within another, draw its own parameters."""
     for each in module.modules():
         if isinstance(each, Encoder):
             each.initialise(generator)

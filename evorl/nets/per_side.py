@@ -1,6 +1,6 @@
 """One network made of several: each side of a game, or each group of sides, has its own, built from its own spaces.
 
-All of them compute every row, and the side that an observation tells (`Spec.who`) says which one counts. So shapes are
+All of them compute every row, and the side in an observation (`Spec.who`) selects the one that counts. So shapes are
 fixed, the bits of a row do not depend on who has the others, and the gradient of a network is that of its own rows. A
 pass costs as much as the passes of all networks.
 
@@ -49,7 +49,8 @@ class Part:
 def parts(spec: Spec, policies: Policies) -> tuple[Part, ...]:
     """Return the part of each network. Sides with spaces of their own have those of all sides in common.
 
-    Raises `BadRequest` for a world that does not tell its sides apart, and for groups that lack a side or repeat it.
+    Raises `BadRequest` for a world whose observations do not say the side, and for groups that lack a side or repeat
+    it.
     """
     if spec.players == 1:
         raise BadRequest("the games of this world have one side", KEY)
@@ -57,8 +58,8 @@ def parts(spec: Spec, policies: Policies) -> tuple[Part, ...]:
         raise BadRequest("observations do not tell which side it is (Spec.who), so one policy plays all sides", KEY)
     groups = [(side,) for side in range(spec.players)] if isinstance(policies, str) else policies
     if sorted(side for group in groups for side in group) != [*range(spec.players)] or () in groups:
-        given = [list(group) for group in groups]
-        raise BadRequest(f"expected groups of the sides 0 to {spec.players - 1}, each once, got {given}", KEY)
+        listed = [list(group) for group in groups]
+        raise BadRequest(f"expected groups of the sides 0 to {spec.players - 1}, each once, got {listed}", KEY)
     made = []
     for group in groups:
         own = {spec.of_side(side) for side in group}
@@ -68,7 +69,7 @@ def parts(spec: Spec, policies: Policies) -> tuple[Part, ...]:
 
 
 class Who:
-    """Tells which part a row belongs to."""
+    """The part that each row belongs to, by its observation."""
 
     def __init__(self, spec: Spec, own: Sequence[Part]) -> None:
         self.place = next(place for place, entry in enumerate(spec.inputs) if entry.name == spec.who)
@@ -76,8 +77,8 @@ class Who:
 
     def masks(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The rows of each part, bool [...]."""
-        told = inputs[self.place].unbind(-1)
-        return [sum((told[side] for side in part.sides[1:]), told[part.sides[0]]) > 0.5 for part in self.parts]
+        flags = inputs[self.place].unbind(-1)
+        return [sum((flags[side] for side in part.sides[1:]), flags[part.sides[0]]) > 0.5 for part in self.parts]
 
 
 def selected(masks: Sequence[Tensor], each: Sequence[Tensor]) -> Tensor:
@@ -156,7 +157,7 @@ def widened(action: Action, own: Action, raw: Tensor, log_std: Tensor | None) ->
 
 
 class MomentsPerSide(Moments):
-    """Statistics of its own for each part. What tells the sides apart stays as it is."""
+    """Statistics of its own for each part. The row that names the side is not normalised."""
 
     def __init__(self, spec: Spec, own: Sequence[Part], whiten: bool = False) -> None:
         super().__init__((), whiten)
@@ -175,8 +176,8 @@ class MomentsPerSide(Moments):
             own, statistics = statistics[: 2 * len(moments.running)], statistics[2 * len(moments.running) :]
             rows.append(self._filled(part, inputs, moments.normalize(own, self._seen(part, inputs))))
         out = [selected(masks, each) if x.dtype != torch.uint8 else x for x, *each in zip(inputs, *rows, strict=True)]
-        told = inputs[place][..., : self.who.players]
-        out[place] = torch.cat([told, out[place][..., self.who.players :]], -1)
+        flags = inputs[place][..., : self.who.players]
+        out[place] = torch.cat([flags, out[place][..., self.who.players :]], -1)
         return tuple(out)
 
     def update(self, inputs: tuple[Tensor, ...] | Mapping[int, Tensor]) -> None:

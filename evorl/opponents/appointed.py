@@ -44,5 +44,5 @@ class Appointed(Pool):
         self.games += games
         return super().record(games, seated)
 
-    def add_if_due(self, weights: Sequence[Tensor], step: int) -> None:
+    def add_if_due(self, weights: Sequence[Tensor], step: int, update: int) -> None:
         """Add nobody."""

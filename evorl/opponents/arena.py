@@ -20,7 +20,7 @@ from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
 
 RESULT = "opponent"
-"""Name of the result that tells the number of an episode's opponent."""
+"""Name of the result that is the number of an episode's opponent."""
 NOBODY = -2
 
 
@@ -94,16 +94,16 @@ class OpponentArena:
         while not ready.any():
             if not self._asked.all():  # a game whose learner acts may need its other sides
                 self._send(np.zeros(0, np.int64), self._actions[:0])
-            self._now = self.arena.recv()
-            self._receive(self._now)
+            self._decisions = self.arena.recv()
+            self._receive(self._decisions)
             ready = ~self._asked & (self._acting < 0) & self._waits(self._side, self._game)
         out.slots = np.flatnonzero(ready)
         self._asked[out.slots] = True
         shown = self._side[out.slots]
-        for mine, theirs in zip(out.inputs, self._now.inputs, strict=True):
+        for mine, theirs in zip(out.inputs, self._decisions.inputs, strict=True):
             mine[out.slots] = theirs.take(shown, 0)
-        if out.legal is not None and self._now.legal is not None:
-            out.legal[out.slots] = self._now.legal[shown]
+        if out.legal is not None and self._decisions.legal is not None:
+            out.legal[out.slots] = self._decisions.legal[shown]
         return out
 
     def send(self, slots: Array, actions: Array) -> None:
@@ -228,7 +228,7 @@ class OpponentArena:
 
     def _decide(self, places: Array) -> Array:
         """The actions [n, K] of these places in the present states of their sides."""
-        flat, decisions = self._place.reshape(-1), self._now
+        flat, decisions = self._place.reshape(-1), self._decisions
         if not self._seated.all():
             self._seat(np.flatnonzero(~self._seated))
         inputs = tuple(torch.from_numpy(x.take(flat, 0)) for x in decisions.inputs)

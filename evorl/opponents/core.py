@@ -64,7 +64,7 @@ class Pooled(Opponents, ABC):
         if self.choice == "newest" and (self.rule or self.runs):
             raise BadRequest("newest never chooses a rule player or another run; take another choice", "choice")
         if self.choice == "weights" and not self._weight:
-            raise BadRequest("nobody in the pool has a weight above 0", "weights")
+            raise BadRequest("no opponent in the pool has a weight above 0", "weights")
 
     @property
     def _weight(self) -> float:
@@ -83,7 +83,7 @@ class Fixed(Pooled):
         if self.choice == "newest":
             raise BadRequest("there are no snapshots; opponents=past has some", "choice")
         if not (self.rule or self.runs):
-            raise BadRequest("nobody is in the pool; name other runs: opponents.runs=[RUN_DIR,RUN_DIR@best]", "runs")
+            raise BadRequest("the pool is empty; name other runs: opponents.runs=[RUN_DIR,RUN_DIR@best]", "runs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,8 @@ class PastSelves(Pooled):
     """Share of the games against the policy of the last update; the others are against the pool."""
     snapshot: Count = 1_000_000
     """Environment steps between snapshots of the learner."""
+    updates: Count | None = None
+    """Updates of the learner between snapshots, in place of environment steps; an update learns from a whole batch."""
     promote: Fraction | None = None
     """A snapshot is kept only if the score against the pool since the last one is higher, by its Wilson bound."""
     capacity: Count = 32

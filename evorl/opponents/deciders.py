@@ -75,7 +75,7 @@ class Deciders:
         return {"begins": self._begins.copy(), "carries": carries}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue from a state, in which nobody has a place yet."""
+        """Continue from a state, in which no policy has a place yet."""
         self._form[:] = NO_NETWORK
         for form in self.forms:
             form.clear()

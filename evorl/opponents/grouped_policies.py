@@ -57,13 +57,13 @@ class GroupedPolicies:
         self._changed = True
 
     def leave(self, place: int) -> None:
-        """Let nobody of this form decide in a place."""
+        """Let no policy of this form decide in a place."""
         if self._number[place] != NOBODY:
             self._number[place] = NOBODY
             self._changed = True
 
     def clear(self) -> None:
-        """Let nobody decide anywhere, and forget all policies."""
+        """Let no policy decide in any place, and forget all policies."""
         self._number[:] = NOBODY
         self._changed = True
         self._arrange()

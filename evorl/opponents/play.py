@@ -198,7 +198,7 @@ class _Run:
         while any(self.pairs):
             heartbeat()
             noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
-            player.send(rows, player.decide(noise))
+            player.send(rows, player.play(noise))
             decisions, over = player.recv()
             rows = decisions.slots
             touched = set()
@@ -218,7 +218,7 @@ class _Run:
         return np.asarray(self.keys.number(self.game[slots], self.episode[slots]))
 
     def _seat(self, block: int, pair: Pair | None) -> None:
-        """Let a pair play in a block, from the next game of each game slot on in which nobody has decided yet."""
+        """Let a pair play in a block, from each game slot's next game without a decision on."""
         self.pairs[block] = pair
         if pair is None:
             return

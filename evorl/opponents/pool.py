@@ -38,7 +38,7 @@ class Table(NamedTuple):
     numbers: NDArray[np.int64]  # [N] of the opponents; those without a chance may still play games that have begun
     chances: NDArray[np.float64]  # [1 + N] of the latest policy and of each opponent, which add up to 1; or [P, 1 + N]
     # for each side of the learner
-    weights: list[list[Tensor]]  # of each opponent, as `Learner.weights`; none of the rule player
+    weights: list[Sequence[Tensor]]  # of each opponent, as `Learner.weights`; none of the rule player
     forms: NDArray[np.int64]  # [N] of their networks
     cycle: bool = False  # opponents with a chance come by turns
 
@@ -111,7 +111,7 @@ class Pool:
         self.snapshots: list[Opponent] = []  # the oldest first
         self.retired: dict[int, Opponent] = {}  # left the pool, but play games that have begun
         self._next = 0  # number of the next snapshot
-        self._due = 0  # environment steps at which it is taken
+        self._due = 0  # environment steps at which it is taken, or updates of the learner
         self._latest = Opponent(LATEST, "latest", 0, [])
         self._won, self._played = 0.0, 0  # against the pool, since the last snapshot was considered
 
@@ -174,11 +174,15 @@ class Pool:
         self.retired = {number: opponent for number, opponent in self.retired.items() if number in kept}
         return forgotten
 
-    def add_if_due(self, weights: Sequence[Tensor], step: int) -> None:
-        """Take a snapshot of the learner, which has taken ``step`` environment steps, if one is due."""
-        if self.past is None or step < self._due:
+    def add_if_due(self, weights: Sequence[Tensor], step: int, update: int) -> None:
+        """Take a snapshot of the learner, after so many environment steps and updates, if one is due."""
+        if self.past is None:
             return
-        self._due = (step // self.past.snapshot + 1) * self.past.snapshot
+        updates = self.past.updates
+        now, period = (step, self.past.snapshot) if updates is None else (update, updates)
+        if now < self._due:
+            return
+        self._due = (now // period + 1) * period
         better = self.past.promote is None or wilson(self._won, self._played)[0] > self.past.promote
         self._won, self._played = 0.0, 0
         if self.snapshots and not better:
@@ -195,12 +199,12 @@ class Pool:
     def metrics(self) -> dict[str, float]:
         """A few numbers for a row of metrics; `rows` are the whole."""
         played = [opponent.score for opponent in self.present if opponent.last]
-        found = {"opponents/size": float(len(self.present))}
+        metrics = {"opponents/size": float(len(self.present))}
         if played:
-            found |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
+            metrics |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
         if self._latest.last:
-            found["opponents/score_latest"] = self._latest.score
-        return found
+            metrics["opponents/score_latest"] = self._latest.score
+        return metrics
 
     def rows(self, step: int) -> list[dict[str, Any]]:
         """The table of opponents after so many environment steps: the latest policy, and who may begin a game."""

@@ -29,6 +29,9 @@ from evorl.rl.sources import Lockstep, SourceItem
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
+Policies = dict[int, Sequence[Tensor]]
+"""Weights of opponents, by number."""
+
 
 class RunPolicy(NamedTuple):
     """A run whose policy is in the pool."""
@@ -62,14 +65,18 @@ def forms(own: Hyper, others: Sequence[RunPolicy]) -> Forms:
 def as_opponents(others: Sequence[RunPolicy], of_others: Sequence[int]) -> list[Opponent]:
     """Read the policies of other runs, whose forms are known. Raises `BadRequest`."""
     policies = []
-    for place, (one, form) in enumerate(zip(others, of_others, strict=True)):
-        step, weights = one.read()
-        policies.append(Opponent(RUNS - place, one.name, step, weights, form))
+    for place, (policy, form) in enumerate(zip(others, of_others, strict=True)):
+        step, weights = policy.read()
+        policies.append(Opponent(RUNS - place, policy.name, step, weights, form))
     return policies
 
 
 class OpposedSampler:
-    """A `Sampler` with opponents. It begins with its first call, which brings them."""
+    """A `Sampler` with opponents. It begins with its first call, which brings them.
+
+    It holds the weights of opponents as long as they are in the table. A call brings those of new ones alone; a sampler
+    that is made again is told what the others hold (`held`).
+    """
 
     def __init__(
         self, opponents: Pooled, further: Sequence[Hyper], world: World, hyper: Hyper, seed: int, device: torch.device,
@@ -99,10 +106,14 @@ class OpposedSampler:
         self._make: Callable[[], Sampler] = partial(Sampler, self.arena, hyper, seed, device, member)
         self._sampler: Sampler | None = None
         self._state: StateDict | None = None  # to continue from
+        self._held: Policies = {}
 
-    def collect(self, weights: list[Tensor], iteration: int, *table: Any) -> dict[str, Any]:
-        """As `Sampler.collect`; also the games that ended (opponent and points) and the opponents that play on."""
-        begin = partial(self.arena.use, Table(*table), weights, iteration)
+    def collect(self, weights: list[Tensor], iteration: int, new: list[int], *table: Any) -> dict[str, Any]:
+        """As `Sampler.collect`; also the games that ended (opponent and points) and the opponents that play on.
+
+        ``table`` is a `Table` with the weights of the opponents ``new`` alone, all others of it are held.
+        """
+        begin = partial(self.arena.use, self._completed(new, Table(*table)), weights, iteration)
         begin()
         if self._sampler is None:
             self._sampler = self._make()
@@ -114,16 +125,31 @@ class OpposedSampler:
         games = [list(game_of(team)) for team in _teams(reply["episodes"], self.arena.sides)]
         return {**reply, "games": games, "seated": self.arena.seated()}
 
+    def _completed(self, new: list[int], table: Table) -> Table:
+        """Hold the opponents of a table, and no others. Return the table with the weights of all."""
+        known = {**self._held, **dict(zip(new, table.weights, strict=True))}
+        self._held = {number: known[number] for number in table.numbers.tolist()}
+        return table._replace(weights=[*self._held.values()])
+
     def state_dict(self) -> StateDict:
         if self._state is not None or self._sampler is None:
             return {"begins": True} if self._state is None else self._state
         return self._sampler.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        self._state = None if state.get("begins") else state
+        """Continue from a state; or hold the opponents of ``state``, if it is what `held` returns."""
+        if "held" in state:
+            self._held = dict(zip(state["held"], state["weights"], strict=True))
+        else:
+            self._state = None if state.get("begins") else state
 
     def close(self) -> None:
         self.arena.close()
+
+
+def held(policies: Policies) -> StateDict | None:
+    """What a sampler that is made again has to hold, as plain data; None if it is nothing."""
+    return {"held": [*policies], "weights": [*policies.values()]} if policies else None
 
 
 def _teams(episodes: Sequence[Episode], sides: int) -> list[Sequence[Episode]]:
@@ -146,10 +172,17 @@ class OpposedLockstep(Lockstep):
     def __init__(self, group: Group, storage: Batch, pool: Pool) -> None:
         super().__init__(group, storage)
         self.pool = pool
+        self._held: Policies = {}  # by every member, once it has the call under way
+        group.set_recovery_state(lambda: held(self._held))
 
     def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
-        self.pool.add_if_due(learner.weights(), step)
-        parts = self.group.all("collect", learner.weights(), iteration, *self.pool.table())
+        self.pool.add_if_due(learner.weights(), step, iteration)
+        table = self.pool.table()
+        policies = dict(zip(table.numbers.tolist(), table.weights, strict=True))
+        new = [number for number in policies if number not in self._held]
+        sent = table._replace(weights=[policies[number] for number in new])
+        self._held = policies  # before the call: a member may be made again after its answer, while others are at work
+        parts = self.group.all("collect", learner.weights(), iteration, new, *sent)
         games = [Game(int(opponent), float(points)) for part in parts for opponent, points in part["games"]]
         forgotten = self.pool.record(games, {int(number) for part in parts for number in part["seated"]})
         item = self.item(parts)
@@ -161,3 +194,4 @@ class OpposedLockstep(Lockstep):
 
     def load_state_dict(self, state: StateDict) -> None:
         self.pool.load_state_dict(state["pool"])
+        self._held = {}  # the same numbers may be others now

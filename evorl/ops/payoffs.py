@@ -29,6 +29,10 @@ def nash(payoff: Array) -> tuple[Array, Array, float]:
     A linear program finds a strictly complementary pair of optimal mixtures (Goldman and Tucker 1956). It says which
     strategies some equilibrium plays, and which are best answers to all; what remains is a system of equations.
     """
+    if np.array_equal(payoff, -payoff.T):  # one mixture is for both sides, found in a third of the time
+        played = _played_by_both(payoff)
+        p = _most_even(payoff[:, played], payoff[:, ~played], played, 0.0)
+        return p, p, 0.0
     rows, columns, value = _complementary(payoff)
     p = _most_even(payoff[:, columns], payoff[:, ~columns], rows, value)
     q = _most_even(-payoff[rows].T, -payoff[~rows].T, columns, -value)
@@ -68,13 +72,36 @@ def _complementary(payoff: Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_],
         ]
     )
     sums = np.block([[np.ones((1, n)), no((1, k + 2))], [no((1, n)), np.ones((1, k)), no((1, 2))]])
+    x = _optimal(bounds, sums, n + k)
+    p, q, v = x[:n], x[n : n + k], float(x[n + k])
+    return p > v - m @ q, q > p @ m - v, v * scale
+
+
+def _played_by_both(payoff: Array) -> NDArray[np.bool_]:
+    """The strategies that some equilibrium plays of a game whose sides are alike, so that its value is 0.
+
+    As `_complementary`: the mean of both optimal mixtures is as good for either side.
+    """
+    m, n = payoff / (float(np.abs(payoff).max()) or 1.0), len(payoff)
+    # unknowns: p [n], the least; (M p)_i <= 0, and least <= p_i - (M p)_i
+    bounds = np.block([[m, np.zeros((n, 1))], [m - np.eye(n), np.ones((n, 1))]])
+    p = _optimal(bounds, np.r_[np.ones(n), 0.0][None], n)[:n]
+    return np.asarray(p > -m @ p)
+
+
+def _optimal(bounds: Array, sums: Array, positive: int) -> Array:
+    """The unknowns whose last one is greatest, with ``bounds @ x <= 0`` and ``sums @ x = 1``; the first ones are >= 0.
+
+    Raises ValueError where there are none.
+    """
+    free = bounds.shape[1] - positive
     solved = linprog(
-        np.r_[no(n + k + 1), -1.0], bounds, no(len(bounds)), sums, [1, 1], [(0, None)] * (n + k) + [(None, None)] * 2
-    )
+        np.r_[np.zeros(bounds.shape[1] - 1), -1.0], bounds, np.zeros(len(bounds)), sums, np.ones(len(sums)),
+        [(0, None)] * positive + [(None, None)] * free,
+    )  # fmt: skip
     if solved.x is None:
         raise ValueError(f"no equilibrium was found: {solved.message}")
-    p, q, v = solved.x[:n], solved.x[n : n + k], float(solved.x[n + k])
-    return p > v - m @ q, q > p @ m - v, v * scale
+    return np.asarray(solved.x)
 
 
 def _most_even(tight: Array, slack: Array, played: NDArray[np.bool_], value: float) -> Array:

@@ -10,8 +10,8 @@ has its results, beside those that the world reports (means over both sides):
 * ``change``: how far the genes of ``mdp`` are from the values of the config, the designer's: the root mean square, in
   units of their ranges. A choice differs by 0 or 1.
 
-Both sides act by one network, which learns from both: its world has to let it see which side it plays, where they are
-not alike. A child goes on from its parent's network in its own game. Actions are drawn, as in training.
+Both sides act by one network, which learns from both. So if the sides differ, observations have to say which side they
+are of. A child goes on from its parent's network in its own game. Actions are drawn, as in training.
 """
 
 from __future__ import annotations

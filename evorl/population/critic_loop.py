@@ -1,8 +1,8 @@
 """The loop of an evolution with a shared critic: send jobs, append what was played, tell the evolver.
 
 Three kinds of jobs run side by side (`evorl.population.critic_jobs`): individuals, which may be trained before they
-play, evaluations of the mean, and steps of the critic. This process alone appends to the replay, in the order of
-telling. The algorithms differ only in the job that goes next:
+play, evaluations of the mean, and steps of the critic. This process alone appends to the replay, in the order in which
+the evolver receives results. The algorithms differ only in the job that goes next:
 
 - CEM-RL and P-CEM-RL with a serial critic finish all training of the critic for a generation on the replay as it was
   when the generation began. Results are told in a fixed order, so any number of workers gives the same bits.

@@ -35,7 +35,7 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
         )
         raise BadRequest(why, "ec.reward.kind")
     if experiment.rl.policies != "shared" and evolution.lifetime == "play":
-        raise BadRequest("weights that are evolved are those of one network; take ec.lifetime=train", "rl.policies")
+        raise BadRequest("ec.lifetime=play evolves the weights of one network; take ec.lifetime=train", "rl.policies")
     if evolution.caps:
         _check_caps(experiment, evolution)
     if evolution.opposes:

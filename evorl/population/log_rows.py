@@ -26,10 +26,10 @@ def population_row(
     }  # fmt: skip
 
 
-def top_rows(population: Sequence[Evaluation], space: Space, names: Sequence[str], now: int) -> list[dict[str, Any]]:
+def top_rows(population: Sequence[Evaluation], space: Space, names: Sequence[str], births: int) -> list[dict[str, Any]]:
     """Return the best individuals of a population as rows of a table.
 
-    ``names`` are those of the objectives. ``now``: what an individual's ``birth`` counts, at present.
+    ``names`` are those of the objectives. ``births``: what an individual's ``birth`` counts, at present.
     """
     if not population:
         return []
@@ -37,7 +37,7 @@ def top_rows(population: Sequence[Evaluation], space: Space, names: Sequence[str
         {
             "individual": evaluation.individual.id, **dict(zip(names, evaluation.objectives, strict=True)),
             "role": evaluation.individual.role,
-            "age": now - evaluation.individual.birth, "parents": " ".join(map(str, evaluation.individual.parents)),
+            "age": births - evaluation.individual.birth, "parents": " ".join(map(str, evaluation.individual.parents)),
             **space.values(evaluation.individual.genes),
         }
         for evaluation in (population[i] for i in best(objectives(population), TABLE_ROWS))

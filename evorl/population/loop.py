@@ -1,8 +1,8 @@
 """The loop of one population: fill the free slots, take a result, tell the evolver.
 
-The same loop serves generations and asynchronous search. A synchronous run tells evaluations in the order in which
-they were asked, whatever the order of arrival, so any number of workers gives the same bits. An asynchronous run tells
-them in the order of arrival, which ``population.jsonl`` keeps.
+The same loop serves generations and asynchronous search. In a synchronous run the evolver receives evaluations in the
+order of its proposals, not of arrival, so any number of workers gives the same bits. An asynchronous run tells them in
+the order of arrival, which ``population.jsonl`` keeps.
 """
 
 from __future__ import annotations

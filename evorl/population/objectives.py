@@ -17,7 +17,7 @@ from evorl.rl.core import Episode
 
 Array = NDArray[Any]
 POINTS = "points"
-"""The result that tells the points of an individual in the games that it learned from, against other individuals."""
+"""The result with the points of an individual in the games that it learned from, against other individuals."""
 PATIENCE_S = 5.0
 """Approximate limit on the wall time of the one episode that `check_results` plays."""
 

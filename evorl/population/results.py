@@ -1,4 +1,4 @@
-"""The outcome of an individual as a worker sends it, and as an evolver is told it."""
+"""The outcome of an individual as a worker sends it, and as an evolver receives it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Names the best individual of a population: those with the highest first fitness are replayed on fresh episodes.
 
-The highest of many noisy numbers is high by luck, too: the more individuals, and the fewer episodes each, the more of
-it. So it names nobody. The first of them play again and the better half stays, until one is left (sequential halving:
-Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"). What counts is the mean over all
-episodes that a candidate has played, so that few replays do not outweigh a fitness of many episodes. The one that is
-left then plays episodes which chose nothing, the *held-out* ones. Their mean is its fitness without luck.
+The highest of many noisy numbers is too high, by luck, and more so with many individuals and few episodes each. So it
+does not decide alone. The highest individuals play again and the better half stays, until one is left (sequential
+halving: Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"). Candidates are compared by
+the mean over all episodes that they have played, so that few replays do not outweigh a fitness of many episodes. The
+last candidate then plays *held-out* episodes, which had no part in the choice. Their mean is its fitness without luck.
 
 All candidates of a round play the same episodes. Their keys follow from the seed, and are disjoint from those of
 training, of fitnesses and of evaluations. So a selection is a pure function of the candidates and the experiment: it

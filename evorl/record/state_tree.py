@@ -58,7 +58,7 @@ def require_form(state: Any, like: Any, path: tuple[str, ...] = ()) -> None:
 
     A number in place of an integer, a mapping in place of a number and the like are found, wherever they are, before
     anything is loaded. The elements of a list of scalars are of the kind of its first one. ``like`` binds nothing where
-    it is None or an array, and no keys: a new object may not have them yet, and those of another version are others.
+    it is None or an array, and no keys: a new object may not have them yet, and another version may have other keys.
     Raises TypeError with the name of the value.
     """
     if isinstance(like, dict):

@@ -213,7 +213,7 @@ def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]
 
 
 def last_line(directory: Path) -> str:
-    """Return the last line of a directory's log, which tells why a child failed."""
+    """Return the last line of a directory's log, which has the cause of a child's failure."""
     lines = run_directory.read(directory, LOG, run_directory.ROWS).decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "no output"
 
@@ -339,7 +339,7 @@ class _Parent:
 def end_after(seconds: int) -> NoReturn:
     """End this process by SIGALRM, even if the library blocks, and with it the library's own process.
 
-    That one would go on trying for days, and send the same rows again beside a later process.
+    It would try again for days, and send the same rows as a later process.
     """
     signal.alarm(seconds + 5)  # if this thread does not get there
     time.sleep(seconds)

@@ -153,7 +153,7 @@ class Mixture:
                 part.prefetch(self.sizes[name], step, self.keys[name], encode)
 
     def learned(self, places: dict[str, Numbers], error: Array) -> None:
-        """Tell the samplers how wrong the values of a minibatch's rollouts were: errors [N, T]."""
+        """Give the samplers the errors [N, T] of the values of a minibatch's rollouts."""
         for name, where in self.slices.items():
             self.parts[name].sampler.learned(places[name], error[where])
 

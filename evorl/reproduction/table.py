@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.parts import Part
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Cells = Sequence[Sequence[str]]
 

@@ -13,7 +13,7 @@ from evorl.mdp.forms import check_arrays
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.batch import Batch
 from evorl.rl.columns import ALL
-from evorl.rl.core import Acting, Decision, Episode, Learner, NotFinite
+from evorl.rl.core import Acting, Decision, Episode, Learner, NotFinite, Played, play_of
 from evorl.rl.ended_games import EndedGames
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
@@ -26,7 +26,7 @@ class Player:
     """
 
     def __init__(self, arena: Arena, learner: Acting) -> None:
-        self.arena, self.learner = arena, learner
+        self.arena, self.learner, self._play = arena, learner, play_of(learner)
         self.carry = learner.carry(arena.slots)
         self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
@@ -53,12 +53,19 @@ class Player:
 
     def decide(self, noise: Tensor) -> Decision:
         """Return the policy's decisions in the current states of all slots under noise [B, noise_size]."""
-        start = None if self.carry is None else torch.from_numpy(self.start)
-        return self.learner.act(
-            _tensors(self.decisions.inputs), _tensor(self.decisions.legal), noise, self.carry, start
-        )
+        return self.learner.act(*self._seen(), noise, *self._memory())
 
-    def send(self, rows: Array, decision: Decision) -> None:
+    def play(self, noise: Tensor) -> Played | Decision:
+        """As `decide`, for decisions that no learner stores."""
+        return self._play(*self._seen(), noise, *self._memory())
+
+    def _seen(self) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        return _tensors(self.decisions.inputs), _tensor(self.decisions.legal)
+
+    def _memory(self) -> tuple[Tensor | None, Tensor | None]:
+        return self.carry, None if self.carry is None else torch.from_numpy(self.start)
+
+    def send(self, rows: Array, decision: Played | Decision) -> None:
         """Send the decisions of the slots in ``rows`` to the arena."""
         every = len(rows) == self.arena.slots
         sel = ALL if every else rows

@@ -15,7 +15,7 @@ from evorl.mdp.begin import begin
 from evorl.mdp.core import World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.record import metrics
-from evorl.rl.core import Decision, Hyper, Learned, Learner
+from evorl.rl.core import Decision, Hyper, Learned, Learner, play_of
 from evorl.rl.sampler import Sampler
 from evorl.util import seed as seeds
 from evorl.util.conformance import Nonconformity as Nonconformity
@@ -30,7 +30,7 @@ def check(hyper: Hyper, world: World, batches: int = 4) -> None:
 
     Gradient steps must begin within so many ``batches`` of the world's episodes: give a replay a small ``warm_up``.
 
-    * Decisions are finite, and without noise the same rows get the same actions.
+    * Decisions are finite, and without noise the same rows get the same actions. Evaluations have them, too.
     * Gradient steps are taken and change the policy. Their numbers are finite, and have names of docs/metrics.md or
       PACKAGE/NAME.
     * The same seed gives the same bits, and another seed other ones.
@@ -108,6 +108,8 @@ class _Training:
         require(_alike(first, again), "without noise the same rows get other actions")
         noise = torch.from_numpy(draw_noise(self.spec.action, seeds.generator("conformance"), (slots,)))
         drawn = _copy(self.learner.act(inputs, legal, noise, carry, start))
+        played = play_of(self.learner)(inputs, legal, noise, carry, start).played
+        require(torch.equal(played, drawn.played), "its `play` takes other actions than its `act`")
         for name in ("log_prob", "value"):
             require(bool(torch.isfinite(getattr(drawn, name)).all()), f"a decision's {name} is not finite")
         return drawn

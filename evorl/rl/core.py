@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -37,6 +37,13 @@ class Decision(NamedTuple):
     carry: Tensor | None  # [2, B, H]
     policy: Tensor | None = None  # [B, P] the policy itself, where the learner's batches hold it
     features: Tensor | None = None  # [B, F] what the policy's head saw, likewise
+
+
+class Played(NamedTuple):
+    """What the world and the next decision need of a `Decision`. They are inference tensors, too."""
+
+    played: Tensor  # [B, K]
+    carry: Tensor | None  # [2, B, H]
 
 
 class Learned(NamedTuple):
@@ -175,6 +182,27 @@ class Acting(Protocol):
         """Decide for B rows under the given noise [B, noise_size], in `torch.inference_mode`; zero noise is the
         deterministic policy."""
         ...
+
+
+@runtime_checkable
+class Playing(Protocol):
+    """What a policy may have beside `Acting.act`."""
+
+    def play(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Played:
+        """Decide as `act` does, without what only learning needs: values and log-probabilities."""
+        ...
+
+
+def play_of(policy: Acting) -> Callable[..., Played | Decision]:
+    """How a policy decides where its actions are all that is asked for."""
+    return policy.play if isinstance(policy, Playing) else policy.act
 
 
 class Learner(Acting, Protocol):

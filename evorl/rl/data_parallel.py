@@ -43,7 +43,7 @@ TICK_S = 1.0  # seconds between two looks at that
 CAUSE_S = 10.0  # seconds to find out which learner broke a connection
 LENGTH = struct.Struct("<I")
 
-dist = cast(Any, torch.distributed)  # its classes are typed for nobody
+dist = cast(Any, torch.distributed)  # its classes have no types
 
 
 class LearnerLost(RuntimeError):
@@ -103,7 +103,7 @@ class Collective:
             self._group = kind(met, rank, size, JOIN)
         except RuntimeError as error:
             raise ConnectionError(str(error)) from None
-        self._meet()  # from now on nobody needs the store
+        self._meet()  # from now on the store is not needed
 
     def take(self, learner: Parallel, step: Step, arguments: Sequence[Tree]) -> dict[str, Tensor]:
         """Take a gradient step on this learner's rows; return the statistics of the whole minibatch."""

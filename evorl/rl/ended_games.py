@@ -14,7 +14,7 @@ from evorl.util.types import StateDict
 class EndedGames:
     """Ended episodes of slots whose games have ``sides`` sides each, as slots g*sides .. (g+1)*sides-1 of game g.
 
-    A mean over the last N of them is that of the policy only if what is among the last has nothing to do with the side
+    A mean over the last N episodes is a mean of the policy only if the choice of the last N does not depend on the side
     or the length of an episode. So the sides of a game leave together, once all of them have ended. Games are ordered
     by the clock of their slowest side: its decisions in the batch. That side takes a whole batch of them, so a part of
     the clock has all games that ended in it, short and long ones. The clock of another side stops early, and what ends

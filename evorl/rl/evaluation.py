@@ -159,7 +159,7 @@ def play_slots(
         fresh = rows if watch is None and count is None else rows[repeats[rows] == 0]
         if watch is not None:
             watch.see(player.decisions.inputs, fresh, playing)
-        decision = player.decide(noise.take(rows))
+        decision = player.play(noise.take(rows))
         if count is not None:
             counted = fresh[playing[fresh]]
             count(counted, decision.played.numpy()[counted])

@@ -129,7 +129,7 @@ def _game(
         if number == shown:  # an episode that starts again repeats what was shown
             yield from pictures
             shown += 1
-        player.send(player.decisions.slots, player.decide(noise(player)))
+        player.send(player.decisions.slots, player.play(noise(player)))
         decisions, ended = player.recv()
         if player.broken:
             reel.rewind()
@@ -201,7 +201,7 @@ def _checked(picture: Array) -> Array:
 class InRows:
     """A policy whose forward passes have ``rows`` rows, of which those from ``first`` on are asked for.
 
-    A pass of one row may round unlike one of many, and then a game goes another way.
+    A pass of one row may round differently from a pass of many, and then the game differs.
     """
 
     def __init__(self, learner: Acting, rows: int, first: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from evorl.nets.capture import TraceCache
-from evorl.nets.distributions import sample, to_world
+from evorl.nets.distributions import to_world
 from evorl.nets.policy import Output, Policy
 from evorl.rl.core import Decision, Hyper
 from evorl.rl.network_learner import NetworkLearner
@@ -91,11 +91,8 @@ class FrozenPolicies:
             raw, log_std = vmap(self._forward)(theta, statistics, rows)
         raw, each = raw.flatten(0, 1), raw.shape[1]
         deviation = log_std.repeat_interleave(each, 0) if log_std.numel() else None
-        if type(self.learner).decide is NetworkLearner.decide:
-            action = sample(self.spec.action, raw, deviation, legal, noise)  # nobody asks for its log-probability
-        else:
-            out = Output(raw, deviation, raw[:, :0], None, raw[:, :0])
-            action, _ = self.learner.decide(out, legal, noise, extra)
+        out = Output(raw, deviation, raw[:, :0], None, raw[:, :0])
+        action, _ = self.learner.decide(out, legal, noise, extra)
         return action, to_world(self.spec.action, action), carry
 
     def _forward(

@@ -64,13 +64,12 @@ class Learner(RolloutLearner[Impact]):
         return self._optimise(network, theta_target, *rest)
 
     def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        entropy_coef, critic_coef, gamma, lam = data.coefficients
-        columns, weight = data.columns, data.weight
+        columns, weight, coefficients = data.columns, data.weight, data.coefficients
         decided, worker = self._decided(theta, data.statistics, columns), columns["log_prob"]
         assert data.theta_target is not None
         with torch.no_grad():
             then = self._decided(data.theta_target, data.statistics, columns)
-            value_target, advantage = self._targets(then, columns, gamma, lam)
+            value_target, advantage = self._targets(then, columns, coefficients.gamma, coefficients.lam)
             # section 3.1: min(worker / target, rho) * now / worker is now / max(target, worker / rho)
             anchor = torch.maximum(then.log_prob, worker - math.log(self.hyper.worker_clip))
         surrogate, clipped = clipped_surrogate(decided.log_prob, anchor, advantage.sum(-1), self.hyper.clip)
@@ -85,7 +84,7 @@ class Learner(RolloutLearner[Impact]):
             stats["policy/kl_target"] = kl(self.spec.action, then.policy, decided.policy, decided.legal).mean()
         if weight is not None:
             stats["error"] = error.sum(-1)
-        return policy + critic_coef * value - entropy_coef * entropy, stats
+        return policy + coefficients.critic * value - coefficients.entropy * entropy, stats
 
     def _targets(
         self, then: Decided, columns: Mapping[str, Tensor], gamma: Tensor, lam: Tensor

@@ -24,12 +24,13 @@ from evorl.nets.statistics import Moments
 from evorl.nets.trees import Tree, leaves, mapped
 from evorl.ops.adam import Adam, adam, fused_adam
 from evorl.ops.rmsprop import RMSProp
-from evorl.rl.core import Decision, Hyper
+from evorl.rl.core import Decision, Hyper, Played
 from evorl.rl.data_parallel import Argument, Collective, Leader, Split
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
 H = TypeVar("H", bound=Hyper, covariant=True)
+Result = TypeVar("Result")
 
 
 class Network(NamedTuple):
@@ -109,12 +110,26 @@ class NetworkLearner(Generic[H]):
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        arguments = (self.theta, self.extra, self._statistics(), inputs, legal, noise, carry, start)
+        return self._by_record(self._act, inputs, legal, noise, carry, start)
+
+    def play(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Played:
+        """The actions of `act`, to the bit. Its record is that of `act` without the operations of all else."""
+        return self._by_record(self._play, inputs, legal, noise, carry, start)
+
+    def _by_record(self, decide: Callable[..., Result], *rows: Any) -> Result:
+        arguments = (self.theta, self.extra, self._statistics(), *rows)
         with torch.inference_mode():
             if self.device.type == "cpu":
-                return self._acts.replay(self._act, *arguments)
+                return self._acts.replay(decide, *arguments)
             moved = mapped(lambda x: x.to(self.device, non_blocking=True), arguments)
-            return mapped(lambda x: x.cpu(), self._acts.replay(self._act, *moved))
+            return mapped(lambda x: x.cpu(), self._acts.replay(decide, *moved))
 
     @torch.no_grad()
     def _act(
@@ -129,6 +144,10 @@ class NetworkLearner(Generic[H]):
         action, log_prob = self.decide(out, legal, noise, extra)
         played = to_world(self.spec.action, action)
         return Decision(action, played, log_prob, out.value, out.carry, *self._described(out))
+
+    def _play(self, *arguments: Any) -> Played:
+        decision = self._act(*arguments)
+        return Played(decision.played, decision.carry)
 
     def _described(self, out: Output) -> tuple[Tensor, ...]:
         """What else of a decision the learner's batches hold: the policy, and the features."""

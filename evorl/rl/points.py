@@ -20,6 +20,6 @@ def points(episode: Episode, other: Episode | None = None) -> float:
 def margin(episode: Episode, other: Episode | None = None) -> float:
     """Return half of what the side that played ``episode`` earned more than the other side, ``other``.
 
-    In a game in which one side loses what the other wins this is its return, which it is without ``other``, too.
+    In a game in which one side loses what the other wins this is the side's return, and so it is without ``other``.
     """
     return episode.ret if other is None else (episode.ret - other.ret) / 2

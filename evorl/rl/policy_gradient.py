@@ -278,13 +278,15 @@ class PolicyGradient(NetworkLearner[H]):
         """Return the gradient [D] of the loss on some rows, or on all if none are given, and statistics of the loss."""
         if len(rows):
             columns = mapped(lambda x: x.index_select(self._axis, rows), columns)
-        inputs, action, log_prob_old, value_old, advantage, target, legal, start, carry = columns
         if self.hyper.normalize_advantage and self.collective is None:
-            advantage = self._normalized_advantage(advantage, inputs)
-        mini = Minibatch(action, log_prob_old, value_old, advantage, target, *coefficients)
+            columns = columns._replace(advantage=self._normalized_advantage(columns.advantage, columns.inputs))
+        mini = Minibatch(
+            action=columns.action, log_prob=columns.log_prob, value=columns.value, advantage=columns.advantage,
+            target=columns.target, entropy_coef=coefficients.entropy, critic_coef=coefficients.critic,
+        )  # fmt: skip
         theta = theta.detach().requires_grad_()
-        out = self._outputs(theta, inputs, carry, start)
-        log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, mini.action)
+        out = self._outputs(theta, columns.inputs, columns.carry, columns.start)
+        log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, columns.legal, columns.action)
         total, stats = self.loss(out, log_prob, entropy, mini)
         (gradient,) = torch.autograd.grad(total, theta)
         return gradient, {name: x.detach() for name, x in ({**stats, "loss/total": total}).items()}

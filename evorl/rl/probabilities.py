@@ -26,7 +26,7 @@ def action_probabilities(learner: NetworkLearner[Any], inputs: tuple[Array, ...]
     mask = None if legal is None else torch.from_numpy(legal)
     if not learner.hyper.policy_head:
         nothing = torch.zeros(len(seen[0]), noise_size(action))
-        played = learner.act(seen, mask, nothing, None, None).played[:, 0]
+        played = learner.play(seen, mask, nothing, None, None).played[:, 0]
         return torch.nn.functional.one_hot(played, action.n).double().numpy()
     with torch.no_grad():
         theta, *rest = learner.weights()

@@ -70,17 +70,16 @@ class Learner(RolloutLearner[VTrace]):
         super().__init__(hyper, spec, seed, device)
 
     def loss(self, theta: Tensor, data: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        entropy_coef, critic_coef, gamma, lam = data.coefficients
-        columns, weight = data.columns, data.weight
+        columns, weight, coefficients = data.columns, data.weight, data.coefficients
         decided = self._decided(theta, data.statistics, columns)
         trusted = self._trusted(decided, columns)
-        target, advantage = self._targets(decided, trusted, columns, gamma, lam)
+        target, advantage = self._targets(decided, trusted, columns, coefficients.gamma, coefficients.lam)
         error = target - decided.value[:-1]
         policy = -self._total(decided.log_prob * advantage.sum(-1), weight, trusted)  # section 4.2
         value = self._total(self._over_rewards(error.square()), weight, trusted)
         entropy = self._total(decided.entropy, weight)
         stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": decided.entropy.mean()}
-        loss = policy + critic_coef * value - entropy_coef * entropy
+        loss = policy + coefficients.critic * value - coefficients.entropy * entropy
         for name, coefficient, cloned in self._cloned(decided, trusted, columns, weight):
             loss, stats[name] = loss + coefficient * cloned, cloned
         stats |= self._described_ratios(decided, columns)

@@ -1,4 +1,4 @@
-"""What the session of a run knows of its work: one learner, or a population."""
+"""The interface between a run's session and its work: one learner, or a population."""
 
 from __future__ import annotations
 

@@ -80,12 +80,14 @@ class Experiment:
     reward: Terms = field(default_factory=Terms)
 
     def __post_init__(self) -> None:
-        if self.rl.policies != "shared":  # a network is chosen by the side that an observation tells
+        if self.rl.policies != "shared":  # the side in an observation chooses the network
             object.__setattr__(self, "mdp", replace(self.mdp, tell_side=True))
         if self.reward and not (
             self.ec is None or (isinstance(self.ec, IndependentEvolution) and self.ec.lifetime == "train")
         ):
             raise BadRequest("is for learners that train by themselves: ec=none, or ec.lifetime=train", "reward")
+        if self.mdp.alone and not self.cluster.in_process:
+            raise BadRequest(f"{self.mdp.alone}: take cluster=local", "cluster")
         if self.opponents is None:
             return
         if self.ec is not None:

@@ -108,7 +108,7 @@ class BuiltRun:
 
 
 class _Progress(msgspec.Struct):
-    """What a checkpoint tells of a run's progress; a damaged one may tell steps without an end, such as NaN."""
+    """The progress of a run in a checkpoint; a damaged one may have steps without an end, such as NaN."""
 
     steps: Steps
     best: tuple[float, Steps] | None
@@ -205,7 +205,7 @@ class Session:
         raise Interrupted(caught[0], self.run.steps, self.directory)
 
     def _tell_what_is_kept(self, whole: bool) -> None:
-        """Tell how a run whose world has failed can go on; save first if its state is ``whole``."""
+        """Print how a run whose world has failed can be resumed; save first if its state is ``whole``."""
         if whole and self.saved != self.run.steps:
             self._save_if_possible()
         again = command.run(f"resume={self.directory}")

@@ -51,8 +51,6 @@ class Run:
         self.iteration = 0  # batches learned from
         self.updates = 0  # gradient steps
         self.episodes = 0  # finished
-        sides = experiment.learning_sides
-        self.window_size = max(WINDOW - WINDOW % sides, sides)
         self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         self._left: list[dict[str, Any]] = []  # rows of opponents.jsonl of this iteration
@@ -66,7 +64,9 @@ class Run:
         kinds = forms(hyper, others)
         kind = partial(OpposedSampler, opponents, kinds.further) if isinstance(opponents, Pooled) else Sampler
         member = partial(kind, world, hyper, experiment.seed, here)
-        self.spec = spec(world)
+        self.spec = spec(world)  # before other questions to the world: it says which key is refused
+        sides = experiment.learning_sides
+        self.window_size = max(WINDOW - WINDOW % sides, sides)
         make = partial(hyper.learner, self.spec, experiment.seed)
         self.leader: Leader | None = None
         self._open = ExitStack()

@@ -53,19 +53,19 @@ class Kinds(Generic[T]):
         """The root module of the class of this name."""
         return "evorl" if name in self.own else plugins.entries(self.group)[name].module.partition(".")[0]
 
-    def check_named(self, given: Mapping[str, Any], key: str) -> None:
-        """Raise `BadRequest` for options ``given`` at ``key`` to what no plugin names.
+    def check_named(self, options: Mapping[str, Any], key: str) -> None:
+        """Raise `BadRequest` if the options at ``key`` name what no plugin has.
 
         Those of a kind that is not chosen are fine: a sweep over kinds gives options to each.
         """
-        if other := next((name for name in given if name not in self.of_plugins()), None):
+        if other := next((name for name in options if name not in self.of_plugins()), None):
             known = self.of_plugins()
             raise BadRequest(f"no plugin has this name{nearest(other, known)}", f"{key}.{other}")
 
 
-def options_of(name: str, kind: type, given: Mapping[str, Any], key: str) -> Any:
-    """The options of a plugin's kind, among those ``given`` at ``key`` by its name. Raises `BadRequest`."""
+def options_of(name: str, kind: type, options: Mapping[str, Any], key: str) -> Any:
+    """The options of a plugin's kind, from those at ``key``, by name. Raises `BadRequest`."""
     try:
-        return typed(given.get(name, {}), kind)
+        return typed(options.get(name, {}), kind)
     except BadRequest as error:
         raise error.under(f"{key}.{name}") from None

@@ -20,7 +20,7 @@ def format_number(value: float, *, signed: bool = False) -> str:
 
 
 def short_texts(texts: Sequence[str]) -> list[str]:
-    """Shorten numbers written as text to four digits, or as many as tell the unlike ones apart; others stay.
+    """Shorten numbers written as text to four digits, or as many as distinguish unequal ones; others stay.
 
     Whole numbers stay as they are: they are often names.
     """

@@ -1,8 +1,8 @@
 """Plugins: installed packages that add choices to evorl (docs/plugins.md). They are found without importing them.
 
-A package is a plugin if it has an entry point in the group ``evorl.plugins``, whose value is its root module. Whoever
-installs a package lets it run, so evorl imports it as it imports itself, once something of it is chosen. What is beside
-its root module is data: ``conf/``, searched like evorl's own config files, and ``metrics.yaml``.
+A package is a plugin if it has an entry point in the group ``evorl.plugins``, whose value is its root module.
+Installing a package allows its code to run, so evorl imports it once a choice of it is used. What is beside its root
+module is data: ``conf/``, searched like evorl's own config files, and ``metrics.yaml``.
 """
 
 from __future__ import annotations

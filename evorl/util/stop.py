@@ -18,7 +18,7 @@ end_wait: ContextVar[Callable[[], None]] = ContextVar("end_wait", default=lambda
 
 
 def check_stop() -> None:
-    """Raise `evorl.cluster.core.Stopped` where `evorl.cluster.core.heartbeat` would, and tell nobody else anything.
+    """Raise `evorl.cluster.core.Stopped` where `evorl.cluster.core.heartbeat` would, without sending a heartbeat.
 
     For waits that may never end, which the driver must take for hung.
     """

@@ -19,7 +19,7 @@ Averaging = Annotated[float, Meta(ge=0, lt=1)]  # the share of the past in a mov
 Count = Annotated[int, Meta(ge=1)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # more than a system allows would end the process
 Natural = Annotated[int, Meta(ge=0)]
-Steps = Annotated[int, Meta(ge=0, le=1 << 53)]  # floats tell all integers up to this
+Steps = Annotated[int, Meta(ge=0, le=1 << 53)]  # floats represent all integers up to this
 
 
 class AppendedRows(NamedTuple):

@@ -24,10 +24,10 @@ def written(directory: Path, *lines: Any) -> RunRecord:
 def rows_of_a_pool() -> list[dict[str, Any]]:
     """The rows of two evaluations; in between the first snapshot leaves."""
     pool = Pool(PastSelves(rule=True, capacity=1, snapshot=100))
-    pool.add_if_due([], 0)
+    pool.add_if_due([], 0, 0)
     pool.record([Game(RULE, 1.0), Game(0, 0.0), Game(0, 0.5)], [0])
     rows = pool.rows(50)
-    pool.add_if_due([], 100)
+    pool.add_if_due([], 100, 0)
     (left,) = pool.record([], [])
     return [*rows, row(left, 120, None), *pool.rows(150)]
 

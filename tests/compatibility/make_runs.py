@@ -30,7 +30,7 @@ from evorl.record.provenance import kernels, machine  # noqa: E402
 from evorl.run import main as run  # noqa: E402
 from evorl.util import seed as seeds  # noqa: E402
 
-FROZEN = HERE / "frozen_lab"
+FROZEN = sorted(HERE.glob("frozen_*"))
 SMALL = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2", "checkpoint.keep=1", "seed=5")
 LEARNER = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "budget.steps=512", "checkpoint.every=0")
 RUNS = {
@@ -40,14 +40,18 @@ RUNS = {
         *("eval.candidates=2", "rl.minibatch=64", "+ec.genes.rl.gamma=[0.9,0.99]", *LEARNER),
     ),
     "plugin": ("mdp=frozen_lab", "rl=frozen_lab", "rl.minibatch=64", *LEARNER),
+    "network": (
+        *("mdp=cartpole", "rl=ppo", "rl.minibatch=64", "rl.normalize_inputs=whiten"),
+        *("rl.net.encoder=frozen_net", "+rl.net.own.frozen_net.waves=4", *LEARNER),
+    ),
 }
 KEPT = ("metrics.jsonl", "population.jsonl", "result.json", "checkpoints")
 
 
-def installed(place: Path) -> Path:
-    """Copy the frozen plugin to a place, with the metadata of an installed distribution; return what is to be on the
+def installed(place: Path) -> list[Path]:
+    """Copy the frozen plugins to a place, with the metadata of installed distributions; return what is to be on the
     path."""
-    return add_metadata(Path(shutil.copytree(FROZEN, place / "frozen")))
+    return [add_metadata(Path(shutil.copytree(plugin, place / f"of_{plugin.name}"))) for plugin in FROZEN]
 
 
 def rounding() -> dict[str, str]:
@@ -87,7 +91,7 @@ def keep(directory: Path, place: Path) -> None:
 def make() -> None:
     """Make the runs that this release lacks."""
     release = HERE / evorl.__version__
-    with tempfile.TemporaryDirectory() as folder, on_path(installed(Path(folder))):
+    with tempfile.TemporaryDirectory() as folder, on_path(*installed(Path(folder))):
         for name, words in RUNS.items():
             if (release / name).exists():
                 continue

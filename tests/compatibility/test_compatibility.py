@@ -1,6 +1,6 @@
-"""Runs and a plugin of earlier releases: they load, act with the same bits, and go on (docs/plugins.md, What is kept).
+"""Runs and plugins of earlier releases: they load, act with the same bits, and go on (docs/plugins.md, What is kept).
 
-What is in the folders of releases, and in ``frozen_lab``, must not change; ``make_runs.py`` adds a release.
+What is in the folders of releases, and in ``frozen_*``, must not change; ``make_runs.py`` adds a release.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from evorl.record.provenance import plugins_of
 KEPT = sorted(path.with_suffix("") for path in HERE.glob("*/*.json"))
 EXACT = ("observations", "actions", "drawn")
 ROUNDED = ("log_prob", "value")
+PLUGINS = {"plugin": {"frozen_lab": "0.1.0"}, "network": {"frozen_net": "0.1.0"}}
 
 
 @pytest.fixture(autouse=True)
 def frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The frozen plugin is installed."""
+    """The frozen plugins are installed."""
     monkeypatch.chdir(tmp_path)
-    with on_path(installed(tmp_path)):
+    with on_path(*installed(tmp_path)):
         yield
 
 
@@ -53,4 +54,4 @@ def test_it_goes_on(run: Path) -> None:
     assert go("resume=copy", f"budget.steps={2 * before}") == 0
     after = evorl.load("copy")
     assert after.result is not None and after.result["steps"] >= 2 * before
-    assert plugins_of(Path("copy")) == ({"frozen_lab": "0.1.0"} if run.name == "plugin" else {})
+    assert plugins_of(Path("copy")) == PLUGINS.get(run.name, {})

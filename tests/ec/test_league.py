@@ -12,6 +12,7 @@ from evorl.ec.core import Evaluation, Individual
 from evorl.ec.league import League, Strategy
 from evorl.ec.matchmaking import Payoffs, Player, Shares, bounded, matches
 from evorl.ec.space import Space
+from evorl.ops.payoffs import nash
 
 SPACE = Space(weights=2, fresh=lambda number: np.array([number, 0], np.float32))
 AGENTS = [
@@ -233,38 +234,57 @@ def strategy(weights: np.ndarray) -> np.ndarray:
     return np.exp(weights) / np.exp(weights).sum()
 
 
-def self_play(steps: int) -> list[float]:
-    """How much a player that best-responds to itself can be exploited, over time."""
-    own = strategy(np.array([2.0, 0, 0]))
-    found = []
-    for _ in range(steps):
-        own = 0.9 * own + 0.1 * np.eye(3)[(BEATS @ own).argmax()]
-        found.append(float((BEATS @ own).max()))
-    return found
+def learned(weights: np.ndarray, met: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """A step of the policy gradient against the mixture that ``met`` tells."""
+    own = strategy(weights)
+    gain = BEATS @ met(weights)
+    return weights + 0.3 * own * (gain - own @ gain)
 
 
-def test_self_play_runs_in_circles_and_the_league_does_not() -> None:
-    """Of the main agents of a league, the mean over time is near the equilibrium, and the last one can't be exploited
-    as much as one that answers itself alone."""
-    assert min(self_play(400)[-100:]) > 0.04
+def exploitability(mixture: np.ndarray) -> float:
+    return float((BEATS @ mixture).max())
+
+
+def test_self_play_runs_in_circles() -> None:
+    weights, found = np.array([2.0, 0, 0]), []
+    for _ in range(600):
+        weights = learned(weights, strategy)
+        found.append(strategy(weights))
+    answers = [int((BEATS @ one).argmax()) for one in found]
+    assert [move for move, before in zip(answers, [None, *answers], strict=False) if move != before] == 3 * [1, 2, 0]
+    assert min(map(exploitability, found[-200:])) > 0.25
+
+
+def test_a_league_of_the_same_learners_comes_near_the_equilibrium() -> None:
+    """The mean of its main agents over time, the last one of them, and the Nash mixture of all snapshots."""
     space = Space(weights=3, fresh=lambda number: np.array([2, 0, 0], np.float32))
     evolver = League(train_steps=10, snapshot=20, longest=40).evolver(space, 1)
 
-    def learned(one: Individual) -> Evaluation:
+    def after_slice(one: Individual) -> Evaluation:
         others, weights = evolver.opponents(one.id), one.weights
         assert weights is not None
+
+        def met(own: np.ndarray) -> np.ndarray:
+            theirs = [own if other.policy is None else other.policy.weights for other in others]
+            return np.sum([other.chance * strategy(w) for other, w in zip(others, theirs, strict=True)], 0)
+
         for _ in range(10):
-            theirs = [weights if other.policy is None else other.policy.weights for other in others]
-            gain = BEATS @ sum(other.chance * strategy(w) for other, w in zip(others, theirs, strict=True))
-            own = strategy(weights)
-            weights = weights + 0.3 * own * (gain - own @ gain)
-        points = [(1 + np.sign(strategy(weights) @ BEATS @ strategy(w))) / 2 for w in theirs]
+            weights = learned(weights, met)
+        last = [weights if other.policy is None else other.policy.weights for other in others]
+        points = [(1 + np.sign(strategy(weights) @ BEATS @ strategy(w))) / 2 for w in last]
         games = {"opponents": [other.number for other in others], "points": points}
         return Evaluation(one._replace(weights=weights.astype(np.float32), memory={"games": games}), (0.0,))
 
-    for _ in range(60):
-        evolver.tell([learned(one) for one in evolver.ask()])
-    mains = [
-        strategy(evolver.policies.by_number[one.policy].weights) for one in evolver.snapshots if one.role == "main"
-    ]
-    assert (BEATS @ np.mean(mains, 0)).max() < 0.2
+    def mains() -> list[np.ndarray]:
+        policies = evolver.policies.by_number
+        return [strategy(policies[one.policy].weights) for one in evolver.snapshots if one.role == "main"]
+
+    means = []
+    for rounds in (20, 130):
+        for _ in range(rounds):
+            evolver.tell([after_slice(one) for one in evolver.ask()])
+        means.append(exploitability(np.mean(mains(), 0)))
+    assert means[1] < 0.08 < 0.2 < means[0]
+    assert exploitability(mains()[-1]) < 0.08
+    kept = np.array([strategy(one.weights) for one in evolver.kept])
+    assert exploitability(nash(kept @ BEATS @ kept.T)[0] @ kept) < 1e-6

@@ -11,9 +11,12 @@ import pytest
 from evorl.mdp.core import Array
 from evorl.mdp.football import Football
 from evorl.mdp.football.arena import FootballArena, result
+from evorl.mdp.football.games import Outcome
 from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, Shifted
+
+LENGTH = 40  # of a game: after fewer steps games of different seeds still look alike
 
 needs_engine = pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra football")
 
@@ -49,16 +52,51 @@ def test_a_saved_game_goes_on_bit_for_bit() -> None:
 @needs_engine
 def test_an_evaluation_game_is_given_by_its_key() -> None:
     """So that a film shows the game that was evaluated."""
-    evaluation = arena(1, Episodes(3, "evaluate", evaluation=True), time_limit=10)
-    film = arena(1, Shifted(3, "evaluate", evaluation=True, first_episode=2), time_limit=10)
+    evaluation = arena(1, Episodes(3, "evaluate", evaluation=True), time_limit=LENGTH)
+    film = arena(1, Shifted(3, "evaluate", evaluation=True, first_episode=2), time_limit=LENGTH)
     try:
-        for number in range(20):
+        for number in range(2 * LENGTH):
             step(evaluation, number)
         assert (evaluation.recv().inputs[0] == film.recv().inputs[0]).all()
-        assert (step(evaluation, 20) == step(film, 20)).all()
+        for number in range(2 * LENGTH, 3 * LENGTH):
+            assert (step(evaluation, number) == step(film, number)).all(), number
     finally:
         evaluation.close()
         film.close()
+
+
+class Scored:
+    """An engine whose left side scores in step 2 and loses a goal in step 4 of each game."""
+
+    def __init__(self, *_: object) -> None:
+        self.steps = 0
+
+    def begin(self, number: int) -> Array:
+        self.steps = 0
+        return np.zeros((4, 72, 96), np.uint8)
+
+    def send(self, action: int) -> None:
+        self.steps += 1
+
+    def recv(self) -> tuple[Array, Outcome]:
+        score = int(self.steps >= 2), int(self.steps >= 4)
+        return np.zeros((4, 72, 96), np.uint8), Outcome(0.0, False, False, score)
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_game_has_come_to_is_known_and_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.football.arena.SlotGames", Scored)
+    one, leads = arena(1, time_limit=6), []
+    for number in range(8):
+        leads.append([one.results_so_far(0)[name] for name in ("goals", "score", "length")])
+        two = arena(1, time_limit=6)
+        two.load_state_dict(one.state_dict())
+        assert two.results_so_far(0) == one.results_so_far(0)
+        step(one, number)
+    goals = [[0, 0], [0, 0], [1, 1], [1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
+    assert leads == [[*now, number % 6] for number, now in enumerate(goals)]
 
 
 @needs_engine
@@ -87,6 +125,8 @@ def test_results() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BadRequest, match="did you mean academy_corner"):
         Football(scenario="academy_korner")
+    with pytest.raises(BadRequest, match=r"no scenario nowhere; there are: academy_empty_goal_close, .*_kaggle"):
+        Football(scenario="nowhere")
     assert Football(time_limit=10).longest_episode == 10 and Football().capped(900).longest_episode == 400
     assert len(SCENARIOS) == 18
 

@@ -10,19 +10,26 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from harness import experiment_of
 from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 import evorl.mdp
+from evorl.cluster.processes import Processes
 from evorl.mdp.core import WorldError
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.battles import AWAY_S, HearingClock
+from evorl.mdp.remote.messages import Hello
+from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import Unplayable
+from evorl.training.train import new_run
 from evorl.util.errors import BadRequest
 
 DECISIONS = 120
@@ -265,6 +272,54 @@ def test_a_misspelt_side_is_refused() -> None:
         pytest.raises(BadRequest, match="side: tag has no side runer; did you mean runner"),
     ):
         world.arena(2, EPISODES)
+    with (
+        closing(Remote(command=TAG, opponent="game", side="blue")) as world,
+        pytest.raises(BadRequest, match="side: tag has no side blue; there are: catcher, runner"),
+    ):
+        world.arena(2, EPISODES)
+
+
+def test_what_a_game_refuses_in_a_run_names_the_key() -> None:
+    world = Remote(command=TAG, opponent="game", side="blue")
+    with closing(world), pytest.raises(BadRequest, match=r"^mdp\.side: tag has no side blue"):
+        new_run(replace(experiment_of("mdp=pong"), mdp=world))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:5005", "unix:/tmp/game"])
+def test_where_one_process_listens_there_are_no_others(listen: str) -> None:
+    local = replace(experiment_of("mdp=pong"), mdp=Remote(listen=listen))
+    with pytest.raises(BadRequest, match=rf"^cluster: one process can listen at {listen} .*: take cluster=local"):
+        replace(local, cluster=Processes())
+    replace(local, mdp=Remote(command=TAG, listen="127.0.0.1:0"), cluster=Processes())  # a free port for each
+
+
+def test_a_game_names_its_numbers_and_choices() -> None:
+    """In exported files, and for `reward.potential`."""
+    with closing(Remote(command=TAG)) as world:
+        assert world.feature_names == {"view": ("ahead", "aside", "time left", "rest")}
+        assert [len(names) for names in world.action_names] == [8, 4] and world.action_names[1][3] == "dash"
+        assert not world.draws  # so no film is suggested
+
+
+@pytest.mark.parametrize(
+    ("action", "names"),
+    [
+        ({"kind": "box", "low": [-1, -1], "high": [1, 1], "names": ["gas", "wheel"]}, (("gas", "wheel"),)),
+        ({"kind": "box", "low": [-1], "high": [1]}, ()),
+        ({"kind": "discrete", "n": [2], "names": [["stay", "go"]]}, (("stay", "go"),)),
+        ({"kind": "discrete", "n": [2]}, ()),
+    ],
+)
+def test_names_are_those_of_the_offer(action: dict[str, Any], names: tuple[tuple[str, ...], ...]) -> None:
+    """Features of a picture or a table are names of its rows, and not of its numbers."""
+    inputs = [
+        {"name": "view", "shape": [2], "features": ["near", "far"]},
+        {"name": "map", "shape": [1, 4, 4], "dtype": "uint8", "features": ["height"]},
+        {"name": "rest", "shape": [3]},
+    ]
+    hello = {"type": "hello", "protocol": 1, "token": "", "game": "it", "inputs": inputs, "action": action}
+    offer = Offer(msgspec.convert(hello, Hello, strict=False))
+    assert offer.feature_names == {"view": ("near", "far")} and offer.action_names == names
 
 
 def test_a_port_in_use_is_one_line() -> None:

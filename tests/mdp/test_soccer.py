@@ -406,6 +406,36 @@ def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
     check(world, slots=2 * world.sides, decisions=60)
 
 
+@pytest.mark.parametrize("control", ["team", "player"])
+def test_numbers_are_what_they_are_called(control: Any) -> None:
+    """Looked up by name, they are the state of the game as that side sees it."""
+    world = Soccer(team_size=3, opponent="self", control=control)
+    arena = SoccerArena(world, 2 * world.sides, Episodes(0))
+    arena.games = games = busy_games(world, 7, 2)
+    rows = arena._seen().reshape(2, 2, world.team_sides, -1)
+    names = world.feature_names["game"]
+    half, speed, n = world.field.length / 2, world.body.speed, world.team_size
+    for game, team, member in np.ndindex(2, 2, world.team_sides):
+        told = dict(zip(names, rows[game, team, member].tolist(), strict=True))
+        sign, me, foe = 1 - 2 * team, team * n + member, (1 - team) * n + 1  # the second opponent
+        at, moves, ball = sign * games.at[:, game] / half, sign * games.velocity[:, game] / speed, games.ball[:, game]
+        ours = ("player 1 place", "player 1 velocity") if control == "team" else ("own place", "own velocity")
+        theirs = "opponent 2 place" if control == "team" else "opponent 2 way"
+        expected = {
+            "ball": sign * ball / half, "ball velocity": sign * games.ball_velocity[:, game] / speed,
+            ours[0]: at[:, me], ours[1]: moves[:, me], "opponent 2 velocity": moves[:, foe],
+            theirs: at[:, foe] if control == "team" else at[:, foe] - at[:, me],
+        }  # fmt: skip
+        if control == "player":
+            mate = team * n + (1 if member == 0 else 0)
+            expected |= {"way to ball": sign * ball / half - at[:, me], "mate 1 way": at[:, mate] - at[:, me]}
+        for name, (x, y) in expected.items():
+            assert (told[f"{name} x"], told[f"{name} y"]) == pytest.approx((x, y), abs=1e-5), name
+        assert told[("play", "kick-off", "throw-in", "goal kick", "corner")[int(games.mode[game])]] == 1
+        assert told["own touch"] == (games.touched[game] == team)
+        assert told["time left"] == pytest.approx(1 - games.time[game] / world.steps)
+
+
 def test_unlike_teams_run_and_kick_by_their_own_factors() -> None:
     like, unlike = Soccer(opponent="self"), Soccer(opponent="self", left=Team(speed=0.5), right=Team(kick=0.25))
     a, b = (SoccerArena(world, 8, Episodes(1)) for world in (like, unlike))
@@ -523,5 +553,5 @@ def test_what_cannot_be_is_refused() -> None:
         Soccer(opponent="self", side="left")
     with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
         Soccer(opponent="self").arena(3, Episodes(0))
-    with pytest.raises(BadRequest, match="no GPU"):
+    with pytest.raises(BadRequest, match=r"^device: .*no GPU"):
         replace(Soccer(), device="cuda").ready()

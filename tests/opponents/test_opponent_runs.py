@@ -5,23 +5,33 @@ from __future__ import annotations
 import atexit
 import json
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+import torch
 from harness import QUICK, WORLDS, fingerprint, go
 
+from evorl.cluster.local import LocalGroup
+from evorl.mdp.pong import Pong
+from evorl.nets.policy import Net
+from evorl.opponents.core import PastSelves
+from evorl.opponents.pool import Pool
+from evorl.opponents.sampler import OpposedLockstep, OpposedSampler
 from evorl.record import checkpoint
+from evorl.rl.ppo import PPO
+from evorl.training.train import spec
 
 POOL = ("opponents=pfsp", "opponents.snapshot=512", "opponents.capacity=2", "opponents.explore=0.2")
 PONG, DUEL = WORLDS["pong"], ("mdp=duel", "mdp.ground.limit=5")
 TEAMS = ("mdp=soccer", "mdp.control=player", "mdp.seconds=2")
 CASES = {
     "pong": (*PONG, *POOL),
-    "promoted": (*PONG, *POOL, "opponents.promote=0.3"),
+    "promoted": (*PONG, *POOL, "opponents.promote=0.3", "opponents.updates=4"),
     "duel": (*DUEL, *POOL),
     "recurrent": (*DUEL, *POOL, "rl.net.lstm=8"),
     "dqn": (*PONG, *POOL, "rl=dqn", "~rl.minibatch", "~rl.passes"),
@@ -89,6 +99,44 @@ def test_workers_change_no_bit(case: str, tmp_path: Path) -> None:
     here = run(tmp_path / "here", case, 3000)
     there = run(tmp_path / "there", case, 3000, "cluster=processes", "cluster.workers=2")
     assert fingerprint(here) == fingerprint(there) and table(here) == table(there)
+
+
+class Watched(LocalGroup):
+    """Members here, of which one is made again before a call, as if its process had been killed."""
+
+    def __init__(self, make: Callable[[int], Any], size: int, killed: int) -> None:
+        super().__init__(make, size, ())
+        self.make, self.killed, self.new = make, killed, list[list[int]]()
+
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
+        self.recovery: Callable[[], Any] = state
+
+    def all(self, method: str, *args: Any) -> list[Any]:
+        self.new.append(args[2])
+        if len(self.new) == self.killed:
+            before, self.members[0] = self.members[0].state_dict(), self.make(0)
+            self.members[0].load_state_dict(self.recovery())
+            self.members[0].load_state_dict(before)
+        return super().all(method, *args)
+
+
+def test_the_weights_of_an_opponent_are_sent_once_and_a_new_member_is_told_them() -> None:
+    def played(killed: int) -> tuple[list[list[int]], list[Any]]:
+        rl = PPO(slots=8, horizon=8, minibatch=64, net=Net(hidden=(8,)))
+        world, config = Pong(rounds=2, round_steps=20), PastSelves(latest=0.3, updates=2, capacity=2)
+        make = partial(OpposedSampler, config, (), world.all_sides(), rl, 1, torch.device("cpu"))
+        group = Watched(make, 1, killed)
+        learner = rl.learner(spec(world), 1, torch.device("cpu"))
+        source, batches = OpposedLockstep(group, rl.storage(learner.spec, 8), Pool(config)), []
+        for number in range(9):
+            batches.append({name: str(x) for name, x in vars(source.take(learner, 0, number).update_input).items()})
+            learner.theta.mul_(1.01)
+        group.close()
+        return group.new, batches
+
+    new, batches = played(0)
+    assert new == [[0], [], [1], [], [2], [], [3], [], [4]]
+    assert played(6) == (new, batches) and batches[5] != batches[6]
 
 
 @pytest.mark.slow
@@ -175,7 +223,7 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
             "evorl: opponents.latest: unknown key of opponents=none; it belongs to opponents=past, opponents=pfsp",
         ),
         (["opponents=pats"], "evorl: opponents: no choice 'pats'; did you mean past?"),
-        (["opponents=runs"], "evorl: opponents.runs: nobody is in the pool; name other runs: opponents.runs=[RUN_DIR,"),
+        (["opponents=runs"], "evorl: opponents.runs: the pool is empty; name other runs: opponents.runs=[RUN_DIR,"),
         (["opponents.runs=[nowhere]"], "evorl: opponents.runs: "),
         (
             ["opponents.runs=[OTHERS/other]", "mdp=duel"],
@@ -188,7 +236,7 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
         (["opponents.sides=[0,0]"], "evorl: opponents.sides: expected one side or more, each once, got [0, 0]"),
         (["opponents.sides=[]"], "evorl: opponents.sides: expected one side or more, each once, got []"),
         (["opponents.choice=newest", "opponents.rule=true"], "evorl: opponents.choice: newest never chooses a rule"),
-        (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: nobody in the pool has"),
+        (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: no opponent in the pool"),
     ],
 )
 def test_what_is_refused(words: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

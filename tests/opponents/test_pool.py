@@ -20,7 +20,7 @@ WEIGHTS = [torch.arange(4.0), torch.tensor(2.0)]
 def pool_of(count: int, **keys: Any) -> Pool:
     pool = Pool(PastSelves(**{"snapshot": 10, "capacity": 100, **keys}))
     for number in range(count):
-        pool.add_if_due([x + number for x in WEIGHTS], 10 * number)
+        pool.add_if_due([x + number for x in WEIGHTS], 10 * number, 0)
     return pool
 
 
@@ -63,7 +63,7 @@ def pool_of_all(count: int, **keys: Any) -> Pool:
     config = PastSelves(**{"snapshot": 10, "latest": 0.0, **RULE_AND_RUNS, **keys})
     pool = Pool(config, [replace(one, last=deque()) for one in OTHERS])
     for number in range(count):
-        pool.add_if_due([x + number for x in WEIGHTS], 10 * number)
+        pool.add_if_due([x + number for x in WEIGHTS], 10 * number, 0)
     return pool
 
 
@@ -104,7 +104,7 @@ def nameless() -> list[Opponent]:
 
 def test_a_pool_without_snapshots_takes_none() -> None:
     pool = Pool(Fixed())
-    pool.add_if_due(WEIGHTS, 100)
+    pool.add_if_due(WEIGHTS, 100, 0)
     assert pool.table().numbers.tolist() == [RULE] and pool.table().chances.tolist() == [0, 1]
     assert [row["opponent"] for row in pool.rows(100)] == ["rule"]
 
@@ -138,13 +138,20 @@ def test_games_against_the_present_policy_are_counted_apart() -> None:
 def test_snapshots_are_taken_when_they_are_due() -> None:
     pool = pool_of(0, snapshot=100)
     for step in range(0, 1000, 30):
-        pool.add_if_due(WEIGHTS, step)
+        pool.add_if_due(WEIGHTS, step, 0)
     assert [one.step for one in pool.snapshots] == [0, 120, 210, 300, 420, 510, 600, 720, 810, 900]
+
+
+def test_snapshots_may_be_taken_by_updates() -> None:
+    pool = pool_of(0, snapshot=100, updates=4)
+    for update in range(0, 17, 3):
+        pool.add_if_due(WEIGHTS, 1000 * update, update)
+    assert [one.step for one in pool.snapshots] == [0, 6000, 9000, 12000]
 
 
 def test_a_snapshot_does_not_follow_the_learner() -> None:
     pool, weights = pool_of(0), [x.clone() for x in WEIGHTS]
-    pool.add_if_due(weights, 0)
+    pool.add_if_due(weights, 0, 0)
     weights[0].add_(1.0)
     assert torch.equal(pool.table().weights[0][0], WEIGHTS[0])
 
@@ -154,16 +161,16 @@ def test_promotion_asks_for_the_lower_bound(won: int, promoted: bool) -> None:
     """60 of 100 is the least whose Wilson bound is above one half."""
     pool = pool_of(1, promote=0.5)
     play(pool, {0: [1.0] * won + [0.0] * (100 - won), LATEST: [1.0] * 500})
-    pool.add_if_due(WEIGHTS, 10)
+    pool.add_if_due(WEIGHTS, 10, 0)
     assert (len(pool.snapshots) == 2) == promoted
-    pool.add_if_due(WEIGHTS, 20)  # without a further game nothing is known
+    pool.add_if_due(WEIGHTS, 20, 0)  # without a further game nothing is known
     assert (len(pool.snapshots) == 2) == promoted
 
 
 def test_the_oldest_leaves_but_goes_on_in_games_that_have_begun() -> None:
     pool = pool_of(3, capacity=3, latest=0.25)
     pool.record([], seated=[LATEST, 0, 2])
-    pool.add_if_due(WEIGHTS, 30)
+    pool.add_if_due(WEIGHTS, 30, 0)
     table = pool.table()
     assert table.numbers.tolist() == [1, 2, 3, 0]
     np.testing.assert_allclose(table.chances, [0.25, 0.25, 0.25, 0.25, 0])
@@ -183,12 +190,12 @@ def test_memory_is_bounded_by_the_capacity_and_the_games_that_go_on() -> None:
 def test_a_restored_pool_goes_on_alike() -> None:
     first = pool_of(5, capacity=4, choice="hard", promote=0.5)
     play(first, {LATEST: [1.0], 0: [1.0, 0.5]})
-    first.add_if_due(WEIGHTS, 50)
+    first.add_if_due(WEIGHTS, 50, 0)
     second = Pool(first.config)
     second.load_state_dict(first.state_dict())
     for pool in (first, second):
         play(pool, {0: [0.0] * 30})
-        pool.add_if_due(WEIGHTS, 60)
+        pool.add_if_due(WEIGHTS, 60, 0)
     assert first.rows(60) == second.rows(60) and first.metrics() == second.metrics()
     a, b = first.table(), second.table()
     assert a.numbers.tolist() == b.numbers.tolist() and a.chances.tolist() == b.chances.tolist()

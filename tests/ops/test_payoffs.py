@@ -91,6 +91,16 @@ def test_no_other_equilibrium_is_more_even(payoff: np.ndarray, random: object) -
             assert -sum(x * math.log(x) for x in other if x > 0) < entropy + 1e-7
 
 
+@given(st.integers(1, 6).flatmap(lambda n: arrays(np.float64, (n, n), elements=st.integers(-2, 2).map(float))))
+def test_where_both_sides_are_alike_they_have_one_mixture_the_same_as_by_the_larger_program(payoff: np.ndarray) -> None:
+    advantage = payoff - payoff.T
+    p, q, value = nash(advantage)
+    assert np.array_equal(p, q) and value == 0
+    general, _, moved = nash(advantage + 0.5)  # of which no program knows that the sides are alike
+    np.testing.assert_allclose(p, general, atol=1e-7)
+    assert moved == pytest.approx(0.5, abs=1e-9)
+
+
 @given(games(4))
 def test_a_copy_of_a_strategy_changes_no_total(payoff: np.ndarray) -> None:
     p, _, value = nash(payoff)

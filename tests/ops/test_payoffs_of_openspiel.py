@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evorl.ops.payoffs import alpha_rank, alpha_rank_of_players, projected_replicator, two_sided
+from evorl.ops.payoffs import alpha_rank, alpha_rank_of_players, nash_conv, projected_replicator, two_sided
 
-pytest.importorskip("pyspiel")
+pyspiel = pytest.importorskip("pyspiel")
 
 
 def games(count: int, most: int, players: int = 2) -> list[np.ndarray]:
@@ -28,6 +28,21 @@ def test_projected_replicator_dynamics_are_those_of_openspiel(players: int) -> N
             ours = projected_replicator(payoff, iterations, dt, least)
             for a, b in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-9, rtol=0)
+
+
+def test_nash_conv_is_that_of_openspiel() -> None:
+    from open_spiel.python import policy
+    from open_spiel.python.algorithms import exploitability
+
+    for k, payoff in enumerate(games(20, 5)):
+        mixtures = [np.random.default_rng(k).dirichlet(np.ones(n)) for n in payoff.shape[1:]]
+        turns = pyspiel.convert_to_turn_based(pyspiel.create_matrix_game(*payoff))
+        table = policy.TabularPolicy(turns)
+        for row, state in enumerate(table.states):
+            table.action_probability_array[row, : payoff.shape[1 + state.current_player()]] = mixtures[
+                state.current_player()
+            ]
+        assert nash_conv(payoff, mixtures) == pytest.approx(exploitability.nash_conv(turns, table), abs=1e-9)
 
 
 def test_alpha_rank_is_that_of_openspiel() -> None:

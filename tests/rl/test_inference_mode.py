@@ -20,7 +20,7 @@ from evorl.nets.policy import Net
 from evorl.rl import stacked_policies
 from evorl.rl.actor import Actor, Player
 from evorl.rl.batch import PolicyGradientBatch
-from evorl.rl.core import Decision
+from evorl.rl.core import Decision, Played
 from evorl.rl.evaluation import play_episodes
 from evorl.rl.films import film
 from evorl.rl.policy_gradient import PolicyGradient
@@ -38,16 +38,19 @@ def learner_of(world: World, lstm: int, normalize: bool = True) -> PolicyGradien
 
 
 @pytest.fixture
-def decisions(monkeypatch: pytest.MonkeyPatch) -> list[Decision]:
+def decisions(monkeypatch: pytest.MonkeyPatch) -> list[Decision | Played]:
     """Everything that any learner decides from now on."""
-    made: list[Decision] = []
-    act = PolicyGradient.act
+    made: list[Decision | Played] = []
 
-    def noted(self: PolicyGradient, *given: Any) -> Decision:
-        made.append(act(self, *given))
-        return made[-1]
+    def noting(decide: Callable[..., Decision | Played]) -> Callable[..., Decision | Played]:
+        def noted(self: PolicyGradient, *given: Any) -> Decision | Played:
+            made.append(decide(self, *given))
+            return made[-1]
 
-    monkeypatch.setattr(PolicyGradient, "act", noted)
+        return noted
+
+    for name in ("act", "play"):
+        monkeypatch.setattr(PolicyGradient, name, noting(getattr(PolicyGradient, name)))
     return made
 
 
@@ -71,12 +74,15 @@ def films(game: type[Game], lstm: int, order: int | None) -> None:
 @pytest.mark.parametrize("lstm", [0, 8])
 @pytest.mark.parametrize("acting", [rollouts, evaluations, films])
 def test_acting_is_in_inference_mode(
-    acting: Callable[[type[Game], int, int | None], None], lstm: int, order: int | None, decisions: list[Decision]
+    acting: Callable[[type[Game], int, int | None], None],
+    lstm: int,
+    order: int | None,
+    decisions: list[Decision | Played],
 ) -> None:
     acting(Wandering, lstm, order)
     assert len(decisions) >= 10
     made = [x for decision in decisions for x in decision if x is not None]
-    assert len(made) == len(decisions) * (5 if lstm else 4)
+    assert len(made) == sum((4 if isinstance(decision, Decision) else 1) + bool(lstm) for decision in decisions)
     assert all(x.is_inference() for x in made)
 
 

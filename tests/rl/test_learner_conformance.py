@@ -14,7 +14,7 @@ from evorl.mdp.pong.world import Pong
 from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
 from evorl.rl.conformance import Nonconformity, check
-from evorl.rl.core import Hyper
+from evorl.rl.core import Decision, Hyper
 from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO, Learner
 from evorl.rl.td3 import TD3
@@ -87,6 +87,11 @@ def restless(self: Learner, inputs: Any, legal: Any, noise: Any, carry: Any, sta
     return decision._replace(value=decision.value + self.calls)
 
 
+def acts_otherwise(self: Learner, *given: Any) -> Decision:
+    decision = Learner.act(self, *given)
+    return decision._replace(played=1 - decision.played)
+
+
 def alike(self: Learner, generator: torch.Generator) -> None:
     Learner._initialise(self, torch.Generator().manual_seed(1))
 
@@ -101,6 +106,7 @@ def alike(self: Learner, generator: torch.Generator) -> None:
         ({"state_dict": forgets}, "the same seed, with a state that was saved"),
         ({"state_dict": lambda self: {**Learner.state_dict(self), "seen": {1, 2}}}, "its state holds a set"),
         ({"act": restless}, "without noise the same rows get other actions"),
+        ({"act": acts_otherwise}, "its `play` takes other actions than its `act`"),
         ({"load_weights": lambda self, weights: None}, "with the same weights two learners act unlike"),
         ({"load_policy": lambda self, state: None}, "the same seed, with a state that was saved"),
         ({"_initialise": alike}, "another seed gives the same policy"),

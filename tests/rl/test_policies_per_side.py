@@ -93,7 +93,7 @@ def test_sides_with_other_observations_and_actions_learn_in_one_run(tmp_path: Pa
             "rl.policies: this learner has one network for all sides; rl=ppo, a2c, a3c, reinforce can",
         ),
         (["mdp=duel", "rl=vtrace"], "rl.policies: this learner has one network for all sides; rl=ppo, a2c"),
-        (["mdp=duel", "ec=sga", "ec.lifetime=play"], "rl.policies: weights that are evolved are those of one network"),
+        (["mdp=duel", "ec=sga", "ec.lifetime=play"], "rl.policies: ec.lifetime=play evolves the weights of one"),
         (["mdp=duel", "rl.policies=[[0],[2]]"], "rl.policies: expected groups of the sides 0 to 1, each once"),
         (["mdp=duel", "rl.policies=all"], "rl.policies: "),
     ],

@@ -82,7 +82,7 @@ class Session:
             return
         room = gpus * int(1 / each + 1e-9) if each < 1 else gpus // each  # a worker cannot use parts of two GPUs
         if workers > room:
-            raise BadRequest(f"this machine has {gpus:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
+            raise BadRequest(f"this machine has {gpus:g} GPUs; {workers} x {each:g} are needed", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:
         """Reserve resources for all workers at once, so that two runs cannot each hold half and wait for the other."""

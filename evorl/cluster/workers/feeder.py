@@ -60,7 +60,7 @@ class HostCopy:
 
 @dataclass(slots=True)
 class Mapping:
-    """The copy of its host that a worker was told to map."""
+    """The copy of its host whose address a worker has."""
 
     place: tuple[int, int]  # see `HostCopy.place`
     done: bool = False  # it has mapped it
@@ -110,7 +110,7 @@ class Feeder:
                 keeper.process.signs.expect(Kind.FOLLOWED)
 
     def show(self, handle: WorkerHandle) -> None:
-        """Tell a worker where the copy of its host lies, if it does not know.
+        """Send a worker the address of its host's copy, unless it has it.
 
         If calls in flight read a former copy, this waits until the new one holds what they read.
         """

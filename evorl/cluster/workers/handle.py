@@ -14,7 +14,7 @@ from evorl.cluster.workers.process import Process
 class WorkerHandle:
     """One worker: its members, its calls, and its current process with the state that this is in.
 
-    What the broadcaster and the feeder know of a worker is theirs.
+    The broadcaster and the feeder keep their own records of a worker.
     """
 
     number: int

@@ -30,7 +30,7 @@ class HeartbeatMonitor:
                 yield self._with_reason(death)
 
     def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
-        """Kill workers that are past their deadline; yield those that have ended, or do not even end when killed.
+        """Kill workers that are past their deadline; yield those that have ended, or that do not end although killed.
 
         ``receive`` handles messages for so many seconds: a heartbeat may be in delivery.
         """

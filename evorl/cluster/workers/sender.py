@@ -30,7 +30,7 @@ class Sender:
     def __init__(self, socket: DriverSocket, host: str) -> None:
         """``host``: the driver's."""
         self._socket, self.host = socket, host
-        self.recovery_state: Callable[[], object] = lambda: None  # state for members without `state_dict`
+        self.recovery_state: Callable[[], object] = lambda: None  # what members that are made load first
         self.block_pool = BlockPool()
         self.tree = HostTree(self._send_to_receiver)
         self.broadcaster = Broadcaster(self.block_pool, self.tree)

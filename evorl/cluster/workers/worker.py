@@ -167,16 +167,16 @@ class Worker:
         return [self._call(index, request.method, request.args) for index in request.members]
 
     def _make_member(self, index: int, state: bytes | None, recovery_state: Any) -> list[Any]:
-        """Make a member and load its own serialized state, if any, else the recovery state, if any."""
+        """Make a member and load the recovery state, if any, then its own serialized state, if any."""
 
         def make() -> None:
             if (former := self.members.pop(index, None)) is not None:
                 _close(former)
             self.members[index] = self.make(index)
+            if recovery_state is not None:
+                self.members[index].load_state_dict(recovery_state)
             if state is not None:
                 self.members[index].load_state_dict(loads(state))
-            elif recovery_state is not None:
-                self.members[index].load_state_dict(recovery_state)
 
         return self._try(index, make)
 

@@ -23,7 +23,7 @@ MAX_FRAMES = 108_000
 """Half an hour of play, after which both protocols cut a game."""
 FRAMES_PER_S = 60
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
-"""Cartridges of ale-py that nobody can play alone."""
+"""Cartridges of ale-py that need several players."""
 
 RewardClip = Literal["sign", "clamp", "soft_asymmetric"]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evorl.mdp.action_log import ActionLog
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, StepsTogether
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, ResultsSoFar, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.football.drawing import draw
 from evorl.mdp.football.games import SlotGames
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from evorl.mdp.football.world import Football
 
 
-class FootballArena(EpisodeEndHook, StepsTogether):
+class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether):
     """A saved game goes on by playing its actions again. Results: goals, goals of the other team, their difference as
     ``score`` and ``return``, ``win``, and the ``length``."""
 
@@ -32,6 +33,7 @@ class FootballArena(EpisodeEndHook, StepsTogether):
         self._seen = self._decisions.inputs[0]
         self._log = ActionLog(self.spec.action, slots)
         self._episode, self._lengths = np.zeros((2, slots), np.int64)
+        self._score = [(0, 0)] * slots
         for slot, games in enumerate(self._games):
             self._seen[slot] = games.begin(0)
 
@@ -54,6 +56,7 @@ class FootballArena(EpisodeEndHook, StepsTogether):
             cut = not outcome.over and (outcome.late or self._lengths[slot] >= limit)
             decisions.reward[slot, 0] = outcome.reward
             decisions.terminated[slot], decisions.truncated[slot] = outcome.over, cut
+            self._score[slot] = outcome.score
             if outcome.over or cut:
                 ended[slot] = result(*outcome.score, length=int(self._lengths[slot]))
         if ended:
@@ -68,7 +71,10 @@ class FootballArena(EpisodeEndHook, StepsTogether):
         self._lengths[slots] = 0
         self._log.begin(slots)
         for slot in slots:
-            self._seen[slot] = self._games[slot].begin(int(self._episode[slot]))
+            self._seen[slot], self._score[slot] = self._games[slot].begin(int(self._episode[slot])), (0, 0)
+
+    def results_so_far(self, slot: int) -> Mapping[str, float]:
+        return result(*self._score[slot], length=int(self._lengths[slot]))
 
     def render(self, slot: int = 0) -> Array:
         """The field from above, uint8 [360, 480, 3]."""
@@ -84,12 +90,13 @@ class FootballArena(EpisodeEndHook, StepsTogether):
         self._episode[:] = state["episode"]
         self._log.load_state_dict(state["log"])
         for slot, games in enumerate(self._games):
-            self._seen[slot] = games.begin(int(self._episode[slot]))
+            self._seen[slot], self._score[slot] = games.begin(int(self._episode[slot])), (0, 0)
             actions = self._log.of(slot)
             self._lengths[slot] = len(actions)
             for action in actions[:, 0].tolist():
                 games.send(action)
-                self._seen[slot], _ = games.recv()
+                self._seen[slot], outcome = games.recv()
+                self._score[slot] = outcome.score
         decisions = self._decisions
         decisions.reward[:], decisions.results, decisions.cost = 0, [], 0
         decisions.terminated[:] = decisions.truncated[:] = False

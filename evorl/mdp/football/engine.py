@@ -1,9 +1,9 @@
 """What runs in a process that plays one game after the other.
 
-It speaks to the engine of Google Research Football and takes its scenarios, and needs nothing else of that package:
-its environments are written for a gym that is no more. What it does between two steps of the engine is what the
-package does (env/football_env_core.py, env/scenario_builder.py, env/observation_rotation.py). If it crashes, the game
-is over and nobody else (`evorl.mdp.football.process`).
+It speaks to the engine of Google Research Football and takes its scenarios, and needs nothing else of that package: its
+environments are written for a gym that is no more. What it does between two steps of the engine is what the package
+does (env/football_env_core.py, env/scenario_builder.py, env/observation_rotation.py). If it crashes, only this game is
+over (`evorl.mdp.football.process`).
 
 It answers each `REQUEST` on its standard input, a socket, with a record (`evorl.mdp.football.frame`).
 """
@@ -102,7 +102,7 @@ class Engine:
         return self._frame
 
     def step(self, actions: Sequence[int]) -> Array:
-        """One step under the actions of both sides, of which those count that somebody decides for."""
+        """One step under the actions of both sides; only the actions of controlled sides count."""
         for side in self._sides:
             action = turned(actions[side]) if side else actions[side]
             if self._waited >= PATIENCE:
@@ -158,20 +158,20 @@ class Engine:
 def scenarios(name: str) -> ModuleType:
     """A scenario of the package, without the package's own beginning, which registers environments with gym."""
     if "gfootball" not in sys.modules:
-        found = find_spec("gfootball")
-        if found is None or found.submodule_search_locations is None:
+        spec = find_spec("gfootball")
+        if spec is None or spec.submodule_search_locations is None:
             raise ModuleNotFoundError("No module named 'gfootball'", name="gfootball")
         package = ModuleType("gfootball")
-        package.__path__ = [*found.submodule_search_locations]
+        package.__path__ = [*spec.submodule_search_locations]
         sys.modules["gfootball"] = package
     return import_module(f"gfootball.scenarios.{name}")
 
 
 def main(scenario: str) -> None:
-    """Play games of the scenario until nobody asks any more."""
-    asked = socket.socket(fileno=sys.stdin.fileno())
+    """Play games of the scenario until the requests end."""
+    requests = socket.socket(fileno=sys.stdin.fileno())
     engine = Engine(scenario)
-    while len(request := asked.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
+    while len(request := requests.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
         what, seed, flags, *actions = REQUEST.unpack(request)
         frame = engine.begin(seed, flags) if what == BEGIN else engine.step(actions)
-        asked.sendall(frame.tobytes())
+        requests.sendall(frame.tobytes())

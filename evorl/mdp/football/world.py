@@ -59,7 +59,8 @@ class Football(World):
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
-            raise BadRequest(f"no scenario {self.scenario}{nearest(self.scenario, SCENARIOS)}", "scenario")
+            near = nearest(self.scenario, SCENARIOS) or f"; there are: {', '.join(SCENARIOS)}"
+            raise BadRequest(f"no scenario {self.scenario}{near}", "scenario")
         if not self.rewards or len(set(self.rewards)) < len(self.rewards):
             raise BadRequest("expected scoring, checkpoints, or both, once each", "rewards")
         if self.opponent == "self" and self.side == "right":
@@ -67,8 +68,8 @@ class Football(World):
         if self.engine == "envpool":
             for key, only in ENVPOOL.items():
                 if (value := getattr(self, key)) != only:
-                    told = ", ".join(value) if isinstance(value, tuple) else value
-                    raise BadRequest(f"engine=envpool has no {told}; mdp.engine=gfootball has", key)
+                    words = ", ".join(value) if isinstance(value, tuple) else value
+                    raise BadRequest(f"engine=envpool has no {words}; mdp.engine=gfootball has", key)
 
     def ready(self) -> None:
         if self.engine == "envpool" and find_spec("envpool") is None:

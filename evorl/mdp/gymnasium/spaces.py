@@ -62,6 +62,9 @@ def action(space: spaces.Space[Any]) -> Action:
 
 def encode(space: spaces.Space[Any], actions: Array) -> Sequence[Any]:
     """Return actions [B, K] as a new list of B actions of the environment."""
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        plain: list[int] = actions[:, 0].tolist()
+        return plain
     rows = encode_all(space, actions)
     choices: list[Any] = rows.tolist() if isinstance(space, spaces.Discrete) else list(rows)
     return choices

@@ -55,6 +55,10 @@ class OpenSpiel(BattleWorld):
         return Spec(inputs, Discrete(loaded.choices), players=loaded.sides, masked=True, who="side" if who else "")
 
     @property
+    def draws(self) -> bool:
+        return False
+
+    @property
     def longest_episode(self) -> int:
         return int(self.loaded.game.max_game_length()) + 1  # a side that does not begin has a decision more
 

@@ -55,7 +55,7 @@ class EnvGame(ABC):
         """Take the movers' actions, as the environment knows them."""
 
     def move(self, actions: Mapping[int, Array]) -> None:
-        self._broken = True  # until the step has come back
+        self._broken = True  # until the step has returned
         self._step({side: self._encoded(side, action) for side, action in actions.items()})
         self.moves += 1
         self._broken = False
@@ -179,7 +179,7 @@ def kind_of(env: Any) -> type[EnvGame]:
 
 
 def carries_state_over(form: Form, make: Callable[[], Any]) -> bool:
-    """Whether an episode changes the next one of the same environment, so far as two short ones show it.
+    """Whether an episode changes the next one of the same environment, by a test with two short episodes.
 
     Yes for an environment that fails. Raises `Mismatch`.
     """

@@ -43,8 +43,8 @@ def make(
 
 def _roms(id: str) -> Mapping[str, Scalar]:
     """Where Atari games of several players are: their library brings none, and ale_py has them."""
-    found = find_spec("ale_py") if id.startswith("pettingzoo.atari.") else None
-    return {"auto_rom_install_path": str(Path(found.origin).parent / "roms")} if found and found.origin else {}
+    spec = find_spec("ale_py") if id.startswith("pettingzoo.atari.") else None
+    return {"auto_rom_install_path": str(Path(spec.origin).parent / "roms")} if spec and spec.origin else {}
 
 
 def _made(id: str, kwargs: Mapping[str, Any], interface: Interface | None) -> Any:

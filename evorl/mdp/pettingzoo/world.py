@@ -60,11 +60,12 @@ class PettingZoo(BattleWorld):
     def ready(self) -> None:
         names = self.side_names
         if self.side is not None and self.side not in names:
-            raise BadRequest(f"{self.id} has no agent {self.side}{nearest(self.side, names)}", "side")
+            near = nearest(self.side, names) or f"; there are: {', '.join(names)}"
+            raise BadRequest(f"{self.id} has no agent {self.side}{near}", "side")
 
     @property
     def traits(self) -> Traits:
-        """What the environment tells of itself. Raises `BadRequest` if it cannot be made or used."""
+        """The properties of the environment. Raises `BadRequest` if it cannot be made or used."""
         return _traits(self.id, tuple(sorted(self.kwargs.items())), self.wrappers, self.interface)
 
     @property
@@ -142,7 +143,7 @@ class PettingZooBattles:
 
 
 class Traits(NamedTuple):
-    """What an environment tells of itself once it is made."""
+    """The properties of an environment, known once it is made."""
 
     form: Form
     reusable: bool

@@ -64,6 +64,12 @@ def check(listen: str | None) -> None:
     )
 
 
+def is_one(listen: str | None) -> bool:
+    """Whether ``listen`` names one address, and not any free port."""
+    address = parsed(listen)
+    return bool(address.path or address.port)
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

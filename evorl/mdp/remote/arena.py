@@ -2,8 +2,8 @@
 
 A side asks when it must decide, in its own time. `RemoteArena.recv` waits until some side asks, and takes whatever else
 has arrived. A battle that is lost is played again. If the game repeats itself, evorl sends the same seed and the same
-actions again, up to where the battle was, and nobody notices. If it does not, the last decision of each side fails
-(`Decisions.failed`), and the episode begins anew with the same key.
+actions again, up to where the battle was, and the learner sees no difference. If it does not, the last decision of each
+side fails (`Decisions.failed`), and the episode begins anew with the same key.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ AWAY_S = 0.1
 
 
 class HearingClock:
-    """Seconds in which games could be heard: those of polls, and `AWAY_S` at most between two calls."""
+    """Seconds in which messages of games could be received: those of polls, and `AWAY_S` at most between two calls."""
 
     def __init__(self) -> None:
         self._last, self._away, self._allowed = time.monotonic(), 0.0, AWAY_S
@@ -95,7 +95,7 @@ class Battles:
         self._only = -1  # the room of all slots, if it is the same
         self.over = np.zeros(slots, np.bool_)  # the side's episode has ended, in the present attempt
         self._pausing = True  # some battle is due, or will be
-        self._told: dict[str, int] = {}  # losses since `tell`, by their reason
+        self._losses: dict[str, int] = {}  # losses since `tell`, by their reason
 
     def game_of(self, slot: int) -> Match:
         return self.games[slot // self._sides]
@@ -178,9 +178,9 @@ class Battles:
         self.over[slots] = over
 
     def settled(self, slots: list[int]) -> list[int]:
-        """Those of these slots whose games have nothing more to say until they are answered, as far as that is known.
+        """Return the slots whose games are known to send no more rows until they get an answer.
 
-        A side that a game shows while it still works on an answer for another one would be seen, or not yet, by chance.
+        Otherwise, while a game still works on the answer to one side, chance would decide whether another side is seen.
         """
         if not self._offer.hello.repeats or self._sides == 1:
             return slots
@@ -263,11 +263,11 @@ class Battles:
             )
         pause = PAUSES_S[max(match.failures - 1, 0)]
         match.due, self._pausing = time.monotonic() + pause, True
-        self._told[why] = self._told.get(why, 0) + 1
+        self._losses[why] = self._losses.get(why, 0) + 1
 
     def tell(self) -> None:
         """Log what was lost since the last call, one line for each reason."""
-        for why, times in self._told.items():
+        for why, times in self._losses.items():
             how = "are played again up to where they were" if self._offer.hello.repeats else "begin anew"
             LOG.warning("%s: %d of %d battles %s", why, times, len(self.games), how)
-        self._told.clear()
+        self._losses.clear()

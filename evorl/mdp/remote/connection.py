@@ -173,7 +173,7 @@ class Connection:
                 receiver.inbox.append((slots[mine], rows.take(mine)))
 
     def _lose(self, place: int, number: int, why: str) -> None:
-        """Tell the owner of a battle that it is lost; the connection stays."""
+        """Report to the owner of a battle that it is lost; the connection stays."""
         owner = self._owners[place]
         if owner is not None and self._number[place] == number:
             self.leave(place)

@@ -31,16 +31,16 @@ from evorl.util.stop import stopping
 
 LOG = logging.getLogger("evorl")
 HELLO_S = 10.0
-"""Seconds in which whoever connects must have said hello."""
+"""Seconds in which a new connection must send its hello."""
 MAX_STRANGERS = 64
 """Connections that have not said hello; more push out the oldest."""
 MAX_PROCESSES = 256
 TOLD = 20
-"""Refused connections that are told of; of the others every thousandth is."""
+"""Refused connections with a warning each; after these, every thousandth has one."""
 PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Seconds before the start after one that failed, after two, ...; one failure more ends the run."""
 GRACE_S = 0.1
-"""Seconds in which a process that has closed its connection may end, so that its exit code can be told."""
+"""Seconds in which a process that has closed its connection may end, so that its exit code can be reported."""
 PASS_S = 0.2
 """Seconds that a `poll` may take while something has to be looked after."""
 
@@ -113,7 +113,7 @@ class GameServer:
             self._look_after()
 
     def cut(self, connection: Connection, why: str, broke: bool = False) -> None:
-        """Give up a connection: its battles are lost, and its process is replaced when somebody asks for a place.
+        """Give up a connection: its battles are lost, and its process is replaced when a place is needed.
 
         ``broke``: the other end has broken it, so how its process ended says more.
         """
@@ -299,7 +299,7 @@ class GameServer:
             self._start()
 
     def _check_patience(self, wanted: bool) -> None:
-        """Wait for games that somebody else starts, but not forever."""
+        """Wait for games that evorl does not start, for a limited time."""
         moment = time.monotonic()
         if not wanted or self.settings.command is not None:
             self._waits_since = None

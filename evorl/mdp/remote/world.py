@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -57,6 +57,10 @@ class Remote(World):
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
 
+    @property
+    def alone(self) -> str:
+        return f"one process can listen at {self.listen} (mdp.listen)" if address.is_one(self.listen) else ""
+
     def commands(self) -> tuple[str, ...]:
         return () if self.command is None else (self.command,)
 
@@ -80,9 +84,8 @@ class Remote(World):
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", "opponent")
         if self.side is not None and self.side not in offer.hello.sides:
-            raise BadRequest(
-                f"{offer.hello.game} has no side {self.side}{nearest(self.side, offer.hello.sides)}", "side"
-            )
+            near = nearest(self.side, offer.hello.sides) or f"; there are: {', '.join(offer.hello.sides)}"
+            raise BadRequest(f"{offer.hello.game} has no side {self.side}{near}", "side")
         return offer
 
     @property
@@ -96,6 +99,18 @@ class Remote(World):
     @property
     def side_names(self) -> tuple[str, ...]:
         return ("agent",) if self.protocol == "godot_rl" else self.offer.hello.sides
+
+    @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {} if self.protocol == "godot_rl" else self.offer.feature_names
+
+    @property
+    def action_names(self) -> tuple[tuple[str, ...], ...]:
+        return () if self.protocol == "godot_rl" else self.offer.action_names
+
+    @property
+    def draws(self) -> bool:
+        return False
 
     @property
     def seconds_per_step(self) -> float | None:

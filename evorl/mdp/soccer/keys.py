@@ -15,12 +15,23 @@ LETTERS = (("j", "k", "l"), ("f", "g", "h"))
 """Of each player the keys of pass, shot and tackle."""
 
 
+def action_names(players: int, continuous: bool) -> tuple[tuple[str, ...], ...]:
+    """Names of the components of an action for so many players, or of the choices of each component."""
+    if not continuous:
+        return (MOVES, BALL) * players
+    return (tuple(name + _whose(player, players) for player in range(players) for name in CONTINUOUS),)
+
+
+def _whose(player: int, players: int) -> str:
+    return f", player {player + 1}" if players > 1 else ""
+
+
 def bindings(players: int, team: int, continuous: bool) -> tuple[Binding, ...]:
-    """The keys of one who decides for so many players of a team, of whom the third and all others stand."""
+    """The keys of a person who decides for so many players of a team; only the first two of them move."""
     bound = list[Binding]()
     for player in range(players):
         ring, letters = (RINGS[player], LETTERS[player]) if player < len(RINGS) else ((), ())
-        whose = f", player {player + 1}" if players > 1 else ""
+        whose = _whose(player, players)
         make, components = (_continuous, 3) if continuous else (_choices, 2)
         bound += [
             binding._replace(component=binding.component + player * components, label=binding.label + whose)

@@ -31,6 +31,7 @@ MOVES = np.array([(0, 0)] + [(np.cos(a), np.sin(a)) for a in np.arange(8) * np.p
 NOTHING, PASS, SHOT, TACKLE = range(4)
 _BALL, _OWN, _OTHER, _GAME = 6, 7, 5, len(MODES) + 4
 _CAPTAIN_BALL, _CAPTAIN_PLAYER = 4, 7
+_OF_GAME = (*MODES, "own restart", "own touch", "lead", "time left")
 
 
 def player_size(players: int) -> int:
@@ -43,8 +44,25 @@ def team_size(players: int) -> int:
     return _CAPTAIN_BALL + _CAPTAIN_PLAYER * 2 * players + _GAME
 
 
+def player_names(players: int) -> tuple[str, ...]:
+    """What the numbers that a player observes are called."""
+    ball = [f"{what} {axis}" for what in ("ball", "way to ball", "ball velocity") for axis in "xy"]
+    own = [f"own {what} {axis}" for what in ("place", "velocity", "view") for axis in "xy"]
+    others = [*(f"mate {k + 1}" for k in range(players - 1)), *(f"opponent {k + 1}" for k in range(players))]
+    seen = ("way x", "way y", "velocity x", "velocity y", "tackle")
+    return (*ball, *own, "own tackle", *(f"{who} {what}" for who in others for what in seen), *_OF_GAME)
+
+
+def captain_names(players: int) -> tuple[str, ...]:
+    """What the numbers that a captain observes are called."""
+    ball = [f"{what} {axis}" for what in ("ball", "ball velocity") for axis in "xy"]
+    seen = [f"{what} {axis}" for what in ("place", "velocity", "view") for axis in "xy"]
+    everybody = [f"{who} {k + 1}" for who in ("player", "opponent") for k in range(players)]
+    return (*ball, *(f"{who} {what}" for who in everybody for what in (*seen, "tackle")), *_OF_GAME)
+
+
 def action_space(players: int, continuous: bool) -> Action:
-    """The actions of one who decides for so many players.
+    """The actions of a side that decides for so many players.
 
     Of each player: its move (9) and what it does with the ball (4); or, continuous, its move (2) and the ball (1): a
     number above 0 is a kick with that share of a shot's speed, one below -0.5 a tackle.
@@ -119,7 +137,7 @@ class View:
         return games.at / half, games.velocity / speed, games.ball / half, games.ball_velocity / speed, busy
 
     def _about(self, games: Games) -> Tensor:
-        """What a team knows of the game, [G, 2, 9]."""
+        """What a team observes of the game, [G, 2, 9]."""
         xp, dtype = self._xp, games.at.dtype
         teams = xp.arange(2, device=games.mode.device)
         modes = xp.arange(len(MODES), device=games.mode.device) == games.mode[:, None]

@@ -27,7 +27,7 @@ FIRST_AIM = 2**33
 
 @dataclass(frozen=True)
 class Skill:
-    """What tells the strengths apart."""
+    """The parameters of a strength."""
 
     speed: float  # share of the full speed
     error: float  # radians: an aim is off by at most this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,9 +11,9 @@ import numpy as np
 from evorl.mdp.core import Arena, Array, Input, Spec, World
 from evorl.mdp.labels import Binding
 from evorl.mdp.soccer.arena import SoccerArena
-from evorl.mdp.soccer.keys import BALL, CONTINUOUS, MOVES, bindings
+from evorl.mdp.soccer.keys import action_names, bindings
 from evorl.mdp.soccer.parameters import Rules
-from evorl.mdp.soccer.players import action_space, player_size, team_size
+from evorl.mdp.soccer.players import action_space, captain_names, player_names, player_size, team_size
 from evorl.mdp.team_games import Side, learner_teams, with_side
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -48,7 +49,7 @@ class Soccer(Rules, World):
             import torch
 
             if not torch.cuda.is_available():
-                raise BadRequest("cuda, but torch sees no GPU here", "mdp.device")
+                raise BadRequest("cuda, but torch sees no GPU here", "device")
 
     @property
     def spec(self) -> Spec:
@@ -79,9 +80,13 @@ class Soccer(Rules, World):
         return tuple(f"{team} {k + 1}" for team in ("blue", "red") for k in range(self.team_size))
 
     @property
+    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
+        names = (captain_names if self.control == "team" else player_names)(self.team_size)
+        return {"game": (*names, "side") if self.see_side else names}
+
+    @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
-        players = self.team_size // self.team_sides
-        return (CONTINUOUS * players,) if self.continuous else (MOVES, BALL) * players
+        return action_names(self.team_size // self.team_sides, self.continuous)
 
     def bindings(self, side: int) -> tuple[Binding, ...]:
         return bindings(self.team_size // self.team_sides, side // self.team_sides, self.continuous)

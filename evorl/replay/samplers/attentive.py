@@ -1,7 +1,7 @@
 """Attentive sampling (Sun, Zhou & Li 2020, "Attentive Experience Replay", AAAI, doi 10.1609/aaai.v34i04.6049).
 
-Of lambda times as many items as are asked for, those are chosen whose states are the most similar to the one that the
-agent is in. Lambda falls to 1, where sampling is uniform.
+Lambda times as many items as needed are drawn. Those with the states most similar to the agent's are chosen. Lambda
+falls to 1, where sampling is uniform.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Memory(ABC):
         return self.features(items)
 
     def chosen(self, items: Numbers) -> Numbers:
-        """How often [N] items were sampled before; 0 where nobody counts."""
+        """How often [N] items were sampled before; 0 where this is not counted."""
         return np.zeros_like(items)
 
     def random(self, key: int, step: int) -> np.random.Generator:

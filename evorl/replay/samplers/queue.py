@@ -29,7 +29,7 @@ class Queue(Sampler):
         self.rows = self.room = rows  # rollouts that may wait
         self.count = 0  # rollouts that arrived so far
         self.taken = 0  # number of the oldest rollout that waits
-        self.dropped = 0  # rollouts that nobody learned from
+        self.dropped = 0  # rollouts that were never learned from
 
     @property
     def waiting(self) -> int:

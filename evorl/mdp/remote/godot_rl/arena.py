@@ -39,7 +39,7 @@ class Games:
         self.form = self.take_back(self.take()).form
 
     def take(self) -> Game:
-        """Return a game that nobody uses. Raises `Unplayable`."""
+        """Return a free game. Raises `Unplayable`."""
         if self._idle:
             return self._idle.pop()
         if self._started == MAX_PROCESSES:

@@ -194,7 +194,7 @@ class Game:
             raise Nonsense(f"sent a message that is not of its protocol: {error}") from None
 
     def why(self, error: Exception) -> str:
-        """What is to be told of an error: how the process ended, if it did."""
+        """The message of an error: how the process ended, if it did."""
         end = self._process.end(0.1) if self._process is not None and isinstance(error, Cut) else None
         return end or str(error)
 

@@ -1,0 +1,1 @@
+"""FrozenNet: a plugin of evorl."""
