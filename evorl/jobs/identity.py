@@ -27,6 +27,8 @@ from evorl.util.errors import BadRequest
 PATHS = ("init", "replay")
 """Keys of a run's config that hold the absolute path of another run."""
 _ABSENT = "nothing"
+_NO_CHOICE = (None, {})
+"""A choice of a group without keys, as ``opponents=none``: as a default, and as a config has it."""
 
 
 class OtherRun(BadRequest):
@@ -55,6 +57,8 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
         old, new = (tree.get(name, _ABSENT) for tree in (past, present))
         if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
+        if old in _NO_CHOICE and new in _NO_CHOICE:
+            continue
         if name == run_players.KEY and same_players(directory, old, new):
             continue
         raise OtherRun(f"job {directory.name} was begun with {old} in {directory}, and is {new} now", name)

@@ -137,9 +137,10 @@ def test_keys_that_an_older_version_lacked_are_at_their_defaults(tmp_path: Path)
     run = run_at(tmp_path / "s" / "1", "/old/s/1", rl=older, device="auto")
     default = {"hidden": list(Net().hidden), "lstm": 4}
     rl = {**older, "passes": PPO().passes, "net": default}
-    here: dict[str, Any] = {"rl": rl, "device": "auto", "seed": 1, "budget": {"seconds": None}}
+    here: dict[str, Any] = {"rl": rl, "device": "auto", "seed": 1, "budget": {"seconds": None}, "opponents": {}}
     check_same_config(run, here, "hydra.sweep.dir")
     changes: dict[str, Any] = {
+        "opponents.size": {"opponents": {"size": 3}},
         "rl.passes": {"rl": {**rl, "passes": PPO().passes + 1}},
         "rl.net.hidden": {"rl": {**rl, "net": ours["net"]}},
         "budget.seconds": {"budget": {"seconds": 3.0}},
