@@ -1,7 +1,7 @@
 """Environment steps per second of complete trainings in two checkouts of evorl, this one and an older one.
 
-A worker of each checkout learns from the same words, and they are asked in turn, so that a drift of the machine hits both
-alike. A number is the median of the samples; the last column is this checkout's rate as a share of the other's.
+A worker of each checkout learns from the same words, and they are asked in turn, so that a drift of the machine hits
+both alike. A number is the median of the samples; the last column is this checkout's rate as a share of the other's.
 
     python benchmarks/speed/checkouts.py BEFORE [--samples 7] [--seconds 2] [--out DIR]
 
