@@ -211,7 +211,7 @@ def _compared(
     seed = experiment.seed if request.seed is None else request.seed
     how_many = request.episodes, experiment.eval.max_steps
     with progress_shown(partial(say, stream=sys.stderr)):
-        return compared, compared.play(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
+        return compared, compared.play_games(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
 
 
 def _print(target: Path, described: dict[str, Any], size: int) -> None:

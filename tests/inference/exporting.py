@@ -52,7 +52,7 @@ def played(
     module = module_of(learner, form, deterministic)
     run = program(content_of(module, form, world), module, form)
     compared = Compared(learner, module, run)
-    compared.play(capped(world, steps), 3, episodes, steps, deterministic=deterministic)
+    compared.play_games(capped(world, steps), 3, episodes, steps, deterministic=deterministic)
     return compared
 
 

@@ -42,7 +42,7 @@ def compared(case: str, side: int, form: Format, deterministic: bool, spoil: flo
     own.learner.theta.add_(spoil)
     module = module_of(own.learner, form, deterministic)
     beside = Compared(learner, module, program(content_of(module, form, world), module, form), own)
-    beside.play(world, 3, 6, 200, deterministic=deterministic)
+    beside.play_games(world, 3, 6, 200, deterministic=deterministic)
     return beside
 
 

@@ -61,7 +61,7 @@ def test_a_browser_decides_as_the_policy(form: Format, case: str, tmp_path: Path
     (tmp_path / "policy.onnx").write_bytes(content_of(module, form, world))
     with web_program(tmp_path / "policy.onnx") as run:
         compared = Compared(learner, module, run)
-        compared.play(capped(world, 30), 3, 4, 30, deterministic=True)
+        compared.play_games(capped(world, 30), 3, 4, 30, deterministic=True)
     assert compared.agrees, (compared.difference, compared.wrong)
     assert compared.decisions >= 10
 
@@ -73,5 +73,5 @@ def test_noise_is_an_input_in_a_browser_too(tmp_path: Path) -> None:
     (tmp_path / "policy.onnx").write_bytes(content_of(module, "onnx", world))
     with web_program(tmp_path / "policy.onnx") as run:
         compared = Compared(learner, module, run)
-        compared.play(capped(world, 30), 3, 4, 30, deterministic=False)
+        compared.play_games(capped(world, 30), 3, 4, 30, deterministic=False)
     assert compared.agrees, (compared.difference, compared.wrong)
