@@ -134,8 +134,8 @@ def theirs(game: str, seed: int, exact: bool) -> Curve:
         episodes = TRAIN[game] / MOVES[game] / 2  # of each side
         oracle = rl_oracle.RLOracle(environment, rl_policy.PGPolicy, keys, number_training_episodes=episodes)
         start = [rl_policy.PGPolicy(environment, side, **keys) for side in range(2)]
-        for policy in start:
-            policy.freeze()
+        for agent in start:
+            agent.freeze()
     solver = psro_v2.PSROSolver(
         loaded, oracle, sims_per_entry=GAMES // 2, initial_policies=start, sample_from_marginals=True,
         training_strategy_selector="probabilistic", meta_strategy_method=_nash,
