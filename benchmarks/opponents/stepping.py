@@ -2,7 +2,8 @@
 
 Both play the same actions, drawn at random before, in one process and one thread; an environment step is one of all
 agents, or in turns that of one. Of the arena they include what a policy sees: observations as arrays, rewards, ends and
-masks. A number is the median of the samples, in which both take turns.
+masks. A number is the median of the samples, in which both take turns. Two environments need packages that evorl does
+not install: ``pip install pymunk multi-agent-ale-py``.
 
     python benchmarks/opponents/stepping.py [--samples 7] [--seconds 3] [--games 8] [--out benchmarks/opponents/results]
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from benchmarks.speed.common import alternate, arguments, machine, median, page, save
-from evorl.mdp.core import Action, Box, heads
+from evorl.mdp.core import Action, Arena, Box, heads
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.pettingzoo.world import PettingZoo
 from evorl.util.seed import Episodes, generator
@@ -60,8 +62,7 @@ def bare(world: PettingZoo) -> Callable[[float], float]:
     return steps
 
 
-def ours(world: PettingZoo, games: int) -> Callable[[float], float]:
-    arena = world.arena(games * world.sides, Episodes(0, "stepping"))
+def ours(world: PettingZoo, arena: Arena) -> Callable[[float], float]:
     actions = drawn(arena.spec.action, DRAWN, arena.slots)
     waiting = arena.recv().slots
     calls = 0
@@ -81,14 +82,14 @@ def ours(world: PettingZoo, games: int) -> Callable[[float], float]:
 def main() -> None:
     args = arguments(__doc__, samples=7, seconds=3.0, games=8)
     facts, data, rows = machine(), {}, []
-    for id, keys in CASES.items():
-        world = PettingZoo(id=id, **keys)
-        contestants = {"bare": bare(world), "evorl": ours(world, args.games)}
-        timed = {name: lambda _, steps=steps: steps(args.seconds) for name, steps in contestants.items()}
-        data[id] = samples = alternate(timed, range(args.samples))
+    for world in [PettingZoo(id=id, **keys) for id, keys in CASES.items()]:
+        with closing(world.arena(args.games * world.sides, Episodes(0, "stepping"))) as arena:
+            contestants = {"bare": bare(world), "evorl": ours(world, arena)}
+            timed = {name: lambda _, steps=steps: steps(args.seconds) for name, steps in contestants.items()}
+            data[world.id] = samples = alternate(timed, range(args.samples))
         own, other = median(samples["evorl"]), median(samples["bare"])
         numbers = f"{other:,.0f}", f"{own:,.0f}", f"{own / other:.0%}", f"{AIM:.0%}"
-        rows.append([id, str(len(world.side_names)), *numbers])
+        rows.append([world.id, str(len(world.side_names)), *numbers])
         header = ["environment", "agents", "bare", "evorl", "of the bare rate", "aim"]
         save(args.out, facts, page("Stepping PettingZoo", __doc__, header, rows), {"steps per second": data})
 
