@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "images" / "films"
 POLICIES = (
     "suite/ppo_pong", "suite/a2c_lunarlander", "suite/a3c_cartpole", "suite/reinforce_cartpole",
     "suite/td3_halfcheetah", "suite/sac_pendulum", "suite/dqn_lunarlander", "elite_replay/vector_pong_uniform",
-    "suite/impact_cartpole",
+    "suite/impact_cartpole", "suite/r2d2_cartpole", "suite/ddpg_pendulum",
     "suite/openai_es_swimmer", "suite/cma_es_cartpole", "suite/pbt_pong", "lamarckian/nsga2_lazy",
     "aes_rl/aes_rl_halfcheetah", "elite_replay/duel_uniform",
 )  # fmt: skip

@@ -20,9 +20,7 @@ from evorl.reproduction.kept_policies import find
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-UNKEPT = {"ddpg", "r2d2"}
-"""Whose table with a small profile does not exist: benchmarks/suite/other_learners.py has them in the large one."""
-ALGORITHMS = sorted({path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml")} - UNKEPT)
+ALGORITHMS = sorted(path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml"))
 FILMS = sorted((DOCS / "images" / "films").iterdir())
 QUESTIONS = {
     "resume a run": "running", "stop a run": "running", "evaluate a policy": "running", "GPU": "running",
