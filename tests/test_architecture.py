@@ -382,7 +382,10 @@ def test_start_up_is_light() -> None:
 
 
 def test_a_loaded_policy_plays_without_what_draws_and_reports() -> None:
-    heavy = "{'matplotlib', 'PIL', 'pandas', 'scipy.stats', 'scipy.special', 'scipy.optimize', 'wandb', 'tensorboard', 'ray', 'rich', 'onnx', 'torch._dynamo'}"
+    heavy = (
+        "{'matplotlib', 'PIL', 'pandas', 'scipy.stats', 'scipy.special', 'scipy.optimize', 'wandb', 'tensorboard', "
+        "'ray', 'rich', 'onnx', 'torch._dynamo'}"
+    )
     use = "run = evorl.load('tests/compatibility/0.1.0/ppo'); run.policy.act([0, 0, 0, 0]); run.evaluate(episodes=2)"
     code = f"import sys, evorl, evorl.zoo; {use}; print({heavy} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

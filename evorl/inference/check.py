@@ -141,7 +141,9 @@ class Compared:
     def agrees(self) -> bool:
         return self.wrong == 0 and self.difference <= TOLERANCE
 
-    def play_games(self, world: World, seed: int, episodes: int, max_steps: int, *, deterministic: bool) -> list[Episode]:
+    def play_games(
+        self, world: World, seed: int, episodes: int, max_steps: int, *, deterministic: bool
+    ) -> list[Episode]:
         """Play evaluation episodes of ``seed``, several in each slot, so that the state begins anew in between."""
         world = world.evaluation_world()
         slots = in_whole_games(world, SLOTS)

@@ -27,7 +27,7 @@ from evorl.util.errors import BadRequest
 PATHS = ("init", "replay")
 """Keys of a run's config that hold the absolute path of another run."""
 _ABSENT = "nothing"
-_NO_CHOICE = (None, {})
+_NO_CHOICE: tuple[Any, ...] = (None, {})
 """A choice of a group without keys, as ``opponents=none``: as a default, and as a config has it."""
 
 
