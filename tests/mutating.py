@@ -17,10 +17,13 @@ def mutate(patch: pytest.MonkeyPatch, function: Any, old: str, new: str) -> None
     assert isinstance(function, FunctionType)
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"{function.__qualname__} no longer has one {old!r}: choose another mutation"
-    made: dict[str, Any] = {}
-    code = compile(source.replace(old, new), "mutation", "exec", __future__.annotations.compiler_flag)
+    source, made = source.replace(old, new), dict[str, Any]()
+    if "__class__" in function.__code__.co_freevars:  # of super(), which only compiles inside a class
+        source = "class Mutated:\n" + textwrap.indent(source, "    ")
+    code = compile(source, "mutation", "exec", __future__.annotations.compiler_flag)
     exec(code, function.__globals__, made)
-    patch.setattr(function, "__code__", made[function.__name__].__code__)  # whoever imported it has it too
+    mutated = made.get(function.__name__) or vars(made["Mutated"])[function.__name__]
+    patch.setattr(function, "__code__", mutated.__code__)  # whoever imported it has it too
 
 
 def check_mutation(

@@ -270,7 +270,7 @@ MUTATIONS: dict[str, tuple[str, tuple[Any, ...], Any, str, str]] = {
         "ring", LATE, Replay._put_states, "self.stacks(place[0]).min(-1)", "place[0]"),
     "ring: older frames not counted": (
         "ring", FULL, Replay.oldest, "self.shape.depth * len(self.last)", "0"),
-    "ring: stacks the wrong way round": ("ring", RING, storage.Storage.stacks, "found[::-1]", "found"),
+    "ring: stacks the wrong way round": ("ring", RING, storage.Storage.stacks, "stack[::-1]", "stack"),
     "ring: another's row": ("ring", RING, Packed.__setitem__, "at.tolist()", "(at // 2).tolist()"),
     "no check": ("refusal", (), worlds.check_stacks, "if not np.array_equal", "if False and not np.array_equal"),
 }  # fmt: skip

@@ -49,9 +49,9 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "illegal actions at random": (
         EPSILON, (1.0,), LEARNER.decide, "noise.masked_fill(~legal, -math.inf)", "noise"),
     "the greedy policy explores": (EPSILON, (1.0,), LEARNER.decide, "& (noise != 0).any(-1)", ""),
-    "one epsilon for all slots": (LADDER, (), LEARNER.decide, "1 + spread *", "1 + 0 * spread *"),
+    "one epsilon for all slots": (LADDER, (), LEARNER.decide, "1 + spread[0] *", "1 + 0 * spread[0] *"),
     "members act without noise": (MEMBERS, (), LEARNER.weights, "if self.noise_size", "if False"),
-    "masks of another time": (PLAYED, (), replay_learner.ReplayLearner._read, "found.next_legal)", "found.legal)"),
+    "masks of another time": (PLAYED, (), replay_learner.ReplayLearner._read, "rows.next_legal)", "rows.legal)"),
     "priorities never change": (
         FOLLOWED, (), Priorities.update, "self._power(priority.reshape(-1))", "np.ones(1)"),
 }  # fmt: skip

@@ -26,7 +26,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "never clipped": (STEPS, ("each clip",), losses.clipped_surrogate, "surrogate.clamp(max=bound)", "surrogate"),
     "the first reward's advantage": (STEPS, ("each clip",), LEARNER.loss, "advantage.sum(-1)", "advantage[..., 0]"),
     "targets of the present network": (
-        STEPS, ("plain",), LEARNER.loss, "self._targets(then,", "self._targets(now,"),
+        STEPS, ("plain",), LEARNER.loss, "self._targets(then,", "self._targets(decided,"),
     "the target never moves": (
         STEPS, ("plain",), LEARNER._copy_and_optimise, "theta_target.copy_(network.theta)", "pass"),
     "the target follows late": (

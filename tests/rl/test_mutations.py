@@ -45,15 +45,15 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "another target policy": (
         CRITIC, ("td3",), separate_updates.train_critic, "learner.set_target_policy(target_policy)", "pass"),
     "terminated taken for truncated": (
-        PLAYED, (), Storage.read, "np.where(self.terminated[now][:, None], 0, discount)", "discount"),
+        PLAYED, (), Storage.read, "np.where(self.terminated[last][:, None], 0, discount)", "discount"),
     "truncated taken for terminated": (
         PLAYED, (), Replay.append, "= new.terminated.reshape(-1)", "= new.done.reshape(-1)"),
     "terminated taken for truncated, whole episodes": (
-        RECORDED, (None,), recorded_episodes._Trace.end, "bool(now.terminated[slot])", "False"),
+        RECORDED, (None,), recorded_episodes._Trace.end, "bool(decisions.terminated[slot])", "False"),
     "truncated taken for terminated, whole episodes": (
-        RECORDED, (None,), recorded_episodes._Trace.end, "bool(now.terminated[slot])", "True"),
+        RECORDED, (None,), recorded_episodes._Trace.end, "bool(decisions.terminated[slot])", "True"),
     "a cut episode ends with the next one's first state": (
-        RECORDED, (None,), recorded_episodes._Trace.end, "for x in now.final]", "for x in now.inputs]"),
+        RECORDED, (None,), recorded_episodes._Trace.end, "for x in decisions.final]", "for x in decisions.inputs]"),
 }  # fmt: skip
 
 

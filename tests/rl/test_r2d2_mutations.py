@@ -35,9 +35,9 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "the stored state of the first decision": (
         STEPS, ("long",), READ, "carry[prefix[0] % rows]", "carry[numbers % rows]"),
     "an episode begins with the state of the last": (
-        STORED, (oracles.Choosing,), columns.Columns.put, "* ~player.start[:, None, None]", ""),
+        STORED, (oracles.Choosing,), columns.TransitionColumns.put, "* ~player.start[:, None, None]", ""),
     "the state after the decision": (
-        STORED, (oracles.Choosing,), columns.Columns.put, "player.carry.numpy()", "decision.carry.numpy()"),
+        STORED, (oracles.Choosing,), columns.TransitionColumns.put, "player.carry.numpy()", "decision.carry.numpy()"),
     "the target network chooses": (
         STEPS, ("paper",), LEARNER._step, "values.detach() if self.hyper.double else following", "following"),
     "targets reach one step": (STEPS, ("paper",), READ, "ahead += more", "ahead += more * (k == 0)"),
@@ -53,7 +53,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "h without its linear part": (STEPS, ("paper",), rescaling.rescale, "+ EPSILON * x", ""),
     "the largest error alone": (STEPS, ("paper",), LEARNER._mixed, "(1 - eta)", "0"),
     "the mean over what is not there": (
-        STEPS, ("paper",), LEARNER._mixed, "error.sum(0) / there.sum(0)", "error.mean(0)"),
+        STEPS, ("paper",), LEARNER._mixed, "error.sum(0) / present.sum(0)", "error.mean(0)"),
     "illegal actions in targets": (
         STEPS, ("paper",), LEARNER._step, "if batch.legal is None else _at(batch.legal, ahead)", ""),
     "its own priority alone": (PRIORITIES, (), LEARNER._read, "(self.hyper.length + 1) // 2", "1"),
