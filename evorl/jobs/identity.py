@@ -57,9 +57,7 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str, *but: 
         old, new = (tree.get(name, _ABSENT) for tree in (past, present))
         if old == new or name in ("record.group", *but) or (name in PATHS and same_source(directory, old, new)):
             continue  # the group is named after the directory of a sweep
-        if old in _NO_CHOICE and new in _NO_CHOICE:
-            continue
-        if name == run_players.KEY and same_players(directory, old, new):
+        if (old in _NO_CHOICE and new in _NO_CHOICE) or (name == run_players.KEY and same_players(directory, old, new)):
             continue
         raise OtherRun(f"job {directory.name} was begun with {old} in {directory}, and is {new} now", name)
     return config

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.mdp.core import World
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
 
@@ -192,8 +192,7 @@ class Problem(World):
         if self.features or self.frame_skip != 1:
             raise BadRequest("a problem has no episodes", "features" if self.features else "frame_skip")
         if self.id not in PROBLEMS:
-            near = nearest(self.id, PROBLEMS) or f"; there are: {', '.join(PROBLEMS)}"
-            raise BadRequest(f"there is no problem {self.id}{near}", "id")
+            raise BadRequest(f"there is no problem {self.id}{nearest_or_all(self.id, PROBLEMS)}", "id")
         if self.objectives is not None and not self.id.startswith("dtlz"):
             raise BadRequest(f"{self.id} has {self.count}; only the DTLZ problems take another number", "objectives")
         if self.objectives == 1:

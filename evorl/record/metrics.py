@@ -307,7 +307,7 @@ _INTRODUCTION = (
     "is `null`. A word in angle brackets stands for a name defined by the world.",
     "",
     "```json",
-    '{"step": 2048, "time": 0.41, "train/return": 21.3, "train/length": 21.3, "policy/entropy": 0.69}',
+    '{"step": 3072, "time": 0.36, "policy/entropy": 0.6839, "train/return": 23.16, "train/episode_length": 23.16}',
     "```",
     "",
     "A loss or an evolution of your own writes `custom/NAME`, or `PACKAGE/NAME` with the name of its package (that of",

@@ -65,7 +65,8 @@ class KeptPolicy:
 def kept_policies() -> list[KeptPolicy]:
     """Return all kept policies in the order of their names. Raises `BadRequest` where there are none."""
     tables = {path: path.read_text(encoding="utf-8") for path in PROGRAMS.glob("*/results/*.json")}
-    kept = [_kept(directory, tables) for directory in sorted(PROGRAMS.glob("*/results/policies/*"))]
+    directories = sorted(PROGRAMS.glob("*/results/policies/*"))
+    kept = [_kept(directory, table) for directory in directories if (table := _table_of(directory, tables))]
     if not kept:
         raise BadRequest("the policies are in benchmarks/ of a checkout: clone the repository")
     return kept
@@ -82,13 +83,16 @@ def find(name: str) -> KeptPolicy:
     raise BadRequest(f"there is no {name!r}{nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
 
 
-def _kept(directory: Path, tables: dict[Path, str]) -> KeptPolicy:
+def _kept(directory: Path, table: str) -> KeptPolicy:
+    name = f"{directory.parents[2].name}/{directory.name}"
+    return KeptPolicy(name, directory, run_directory.read_json(directory, "evaluation.json"), table)
+
+
+def _table_of(directory: Path, tables: dict[Path, str]) -> str:
+    """The table whose result names a policy, as ``PAPER/TABLE``; empty before that result is written."""
     paper = directory.parents[2].name
-    evaluation = run_directory.read_json(directory, "evaluation.json")
-    near = [
-        path.stem for path, text in sorted(tables.items()) if path.parents[1].name == paper and _names(text, directory)
-    ]
-    return KeptPolicy(f"{paper}/{directory.name}", directory, evaluation, f"{paper}/{near[-1]}")
+    near = [path for path, text in sorted(tables.items()) if path.parents[1].name == paper and _names(text, directory)]
+    return f"{paper}/{near[-1].stem}" if near else ""
 
 
 def _names(text: str, directory: Path) -> bool:

@@ -188,15 +188,8 @@ class Acting(Protocol):
 class Playing(Protocol):
     """What a policy may have beside `Acting.act`."""
 
-    def play(
-        self,
-        inputs: tuple[Tensor, ...],
-        legal: Tensor | None,
-        noise: Tensor,
-        carry: Tensor | None,
-        start: Tensor | None,
-    ) -> Played:
-        """Decide as `act` does, without what only learning needs: values and log-probabilities."""
+    def play(self, *arguments: Any) -> Played:
+        """Decide as `act` does by the same arguments, without what only learning needs: values, log-probabilities."""
         ...
 
 

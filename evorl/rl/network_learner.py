@@ -112,16 +112,9 @@ class NetworkLearner(Generic[H]):
     ) -> Decision:
         return self._by_record(self._act, inputs, legal, noise, carry, start)
 
-    def play(
-        self,
-        inputs: tuple[Tensor, ...],
-        legal: Tensor | None,
-        noise: Tensor,
-        carry: Tensor | None,
-        start: Tensor | None,
-    ) -> Played:
+    def play(self, *arguments: Any) -> Played:
         """The actions of `act`, to the bit. Its record is that of `act` without the operations of all else."""
-        return self._by_record(self._play, inputs, legal, noise, carry, start)
+        return self._by_record(self._play, *arguments)
 
     def _by_record(self, decide: Callable[..., Result], *rows: Any) -> Result:
         arguments = (self.theta, self.extra, self._statistics(), *rows)

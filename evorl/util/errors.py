@@ -97,6 +97,12 @@ def nearest(word: str, choices: Iterable[str], descriptions: Callable[[], Mappin
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def nearest_or_all(word: str, choices: Iterable[str]) -> str:
+    """`nearest`, or ``"; there are: A, B"`` where no choice is near. For few choices."""
+    choices = list(choices)
+    return nearest(word, choices) or f"; there are: {', '.join(choices)}"
+
+
 def abbreviates(a: str, b: str) -> bool:
     """Whether two names are the same, or one is the initials of the other: lr, learning_rate."""
     return a in (b, _initials(b)) or b == _initials(a)

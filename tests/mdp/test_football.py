@@ -16,7 +16,7 @@ from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, Shifted
 
-LENGTH = 40  # of a game: after fewer steps games of different seeds still look alike
+LENGTH = 40  # of a game: games of different seeds begin with the same picture, and differ before this
 
 needs_engine = pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra football")
 

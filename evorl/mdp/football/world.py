@@ -12,7 +12,7 @@ from evorl.mdp.football.engine import ACTIONS
 from evorl.mdp.football.frame import FEATURES, SHAPE
 from evorl.mdp.team_games import Side
 from evorl.util import command
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.seed import Episodes, below
 from evorl.util.types import Count
 
@@ -59,8 +59,7 @@ class Football(World):
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
-            near = nearest(self.scenario, SCENARIOS) or f"; there are: {', '.join(SCENARIOS)}"
-            raise BadRequest(f"no scenario {self.scenario}{near}", "scenario")
+            raise BadRequest(f"no scenario {self.scenario}{nearest_or_all(self.scenario, SCENARIOS)}", "scenario")
         if not self.rewards or len(set(self.rewards)) < len(self.rewards):
             raise BadRequest("expected scoring, checkpoints, or both, once each", "rewards")
         if self.opponent == "self" and self.side == "right":

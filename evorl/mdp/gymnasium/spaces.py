@@ -62,12 +62,10 @@ def action(space: spaces.Space[Any]) -> Action:
 
 def encode(space: spaces.Space[Any], actions: Array) -> Sequence[Any]:
     """Return actions [B, K] as a new list of B actions of the environment."""
-    if isinstance(space, spaces.Discrete) and space.start == 0:
-        plain: list[int] = actions[:, 0].tolist()
-        return plain
-    rows = encode_all(space, actions)
-    choices: list[Any] = rows.tolist() if isinstance(space, spaces.Discrete) else list(rows)
-    return choices
+    if isinstance(space, spaces.Discrete):
+        choices: list[int] = (actions[:, 0] + space.start).tolist()
+        return choices
+    return list(encode_all(space, actions))
 
 
 def encode_all(space: spaces.Space[Any], actions: Array) -> Array:

@@ -11,7 +11,7 @@ from evorl.mdp.core import MDP, Spec
 from evorl.mdp.delay import Delayed
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
 from evorl.mdp.turns import RandomPlayer, TurnBattle
-from evorl.util.errors import BadRequest, nearest, reason
+from evorl.util.errors import BadRequest, nearest_or_all, reason
 from evorl.util.seed import below
 from evorl.util.types import Count
 
@@ -60,8 +60,7 @@ class PettingZoo(BattleWorld):
     def ready(self) -> None:
         names = self.side_names
         if self.side is not None and self.side not in names:
-            near = nearest(self.side, names) or f"; there are: {', '.join(names)}"
-            raise BadRequest(f"{self.id} has no agent {self.side}{near}", "side")
+            raise BadRequest(f"{self.id} has no agent {self.side}{nearest_or_all(self.side, names)}", "side")
 
     @property
     def traits(self) -> Traits:

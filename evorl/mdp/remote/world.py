@@ -14,7 +14,7 @@ from evorl.mdp.remote.godot_rl.arena import GAMES, GodotRLArena
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import check_command
 from evorl.mdp.remote.server import SERVERS, Settings
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.seed import Episodes, below
 from evorl.util.types import Count, Positive
 
@@ -84,7 +84,7 @@ class Remote(World):
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", "opponent")
         if self.side is not None and self.side not in offer.hello.sides:
-            near = nearest(self.side, offer.hello.sides) or f"; there are: {', '.join(offer.hello.sides)}"
+            near = nearest_or_all(self.side, offer.hello.sides)
             raise BadRequest(f"{offer.hello.game} has no side {self.side}{near}", "side")
         return offer
 
