@@ -17,7 +17,7 @@ SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-s
 VMAS := vmas==1.5.2 gym==0.26.2 gym-notices pyglet==1.5.27 six cloudpickle
 # what make test runs; tests/mutants.py reads it here
 FAST := not slow and not learn and not fault and not gpu
-EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,football,ray-launcher,gpu,export,optuna
+EXTRAS := dev,site,pandas,mujoco,box2d,atari,video,qd,openspiel,pettingzoo,pettingzoo-atari,football,ray-launcher,gpu,export,optuna
 PYTHON ?=
 MINUTES ?= 8
 
@@ -124,7 +124,7 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
 	@echo "installing PyTorch into $(VENV) (once; the largest part)"
 	@$(PIP) $(INSTALL) '$(TORCH)'
 	@echo "installing what evorl needs"
-	@$(PIP) $(INSTALL) --editable .
+	@$(PIP) $(INSTALL) --editable '.[video,pandas]' # README's first commands make a film and frames
 	@touch $@
 
 # One call, which looks for versions and builds evorl once; it brings what .core does.

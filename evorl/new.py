@@ -86,7 +86,7 @@ def new(words: Sequence[str]) -> None:
         (place / path).write_text(text, encoding="utf-8")
     say(f"{place}: a plugin of evorl with {'an' if what[0] in 'ae' else 'a'} {what}" if what != "package" else
         f"{place}: a plugin of evorl with an {', '.join(kinds)}")  # fmt: skip
-    say(f"next: {command.python()} -m pip install -e {place}")
+    say(f"next: {command.python()} -m pip install -e '{place}[test]'")
     for kind in kinds:
         say(f"      {command.run(*KINDS[kind].words.format(name).split())}")
     say(f"      {command.python()} -m pytest {place}")

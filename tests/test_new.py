@@ -33,7 +33,7 @@ def test_it_makes_a_package(what: str, capsys: pytest.CaptureFixture[str]) -> No
     text = "\n".join(path.read_text() for path in Path("my_lab").rglob("*.*") if path.is_file())
     assert not {"NAME", "CLASS", "PACKAGE"} & {*text.replace(":", " ").replace(".", " ").split()}
     out = capsys.readouterr().out
-    assert out.startswith("my_lab: a plugin of evorl with a") and " -m pip install -e my_lab\n" in out
+    assert out.startswith("my_lab: a plugin of evorl with a") and " -m pip install -e 'my_lab[test]'\n" in out
     ruff, settings = Path(sys.executable).parent / "ruff", ("--config", ROOT / "pyproject.toml", ".")
     for words in (("check",), ("format", "--diff")):
         done = subprocess.run([ruff, *words, *settings], cwd="my_lab", capture_output=True, text=True)

@@ -8,7 +8,7 @@ the world's own return. `evorl.run mdp=mountaincar rl=ppo ec=sga ec.lifetime=tra
 
 The return is that of the individual named best in held-out episodes (-200: it never arrives), a mean over seeds with
 its 95 % interval (Student's t). *Arrived* is the environment step at which the first individual had a return above
--200.
+-200. The second table compares runs of the same seed, whose first weights and episodes are the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from matplotlib.figure import Figure
 from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord
 from evorl.ops.student_t import half_width
-from evorl.reproduction.figures import legends, panels
+from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
+from evorl.reproduction.scores import grid_scores
+from evorl.reproduction.table import Analysis, Picture, Profile, Results, Rows, Table
 
 KINDS = ("none", "immediate", "potential")
 FAILED = -200.0
+POINTS = 20  # of the curves
+CAPTION = "The best return so far: interquartile means over seeds with 95 % intervals"
 WORDS = (
     *("mdp=mountaincar", "rl=ppo", "ec=sga", "ec.lifetime=train", "ec.slots=1", "ec.episodes=10"),
     *("rl.slots=16", "rl.horizon=64", "rl.minibatch=256", "rl.passes=4", "rl.lr=1e-3", "rl.normalize_inputs=true"),
@@ -63,27 +66,45 @@ def arrived(run: Mapping[str, Any]) -> float | None:
 
 def values_text(values: Sequence[float]) -> str:
     half = half_width(values)
-    return f"{np.mean(values):.0f}" + (f" ± {half:.0f}" if np.isfinite(half) else "")
+    return f"{np.mean(values):,.0f}" + (f" ± {half:,.0f}" if np.isfinite(half) else "")
 
 
 def row(kind: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     when = [arrived(run) for run in runs]
-    steps = ", ".join("-" if step is None else f"{step:,.0f}" for step in when)
+    known = [step for step in when if step is not None]
     return [
-        kind,
-        str(len(runs)),
-        values_text([run["return"] for run in runs]),
-        f"{len(runs) - when.count(None)}",
-        steps,
-    ]
+        kind, str(len(runs)), values_text([run["return"] for run in runs]), str(len(known)),
+        f"{np.median(known):,.0f}" if known else "-", values_text(known) if known else "-",
+    ]  # fmt: skip
+
+
+def sooner(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
+    """How many steps sooner the seeds arrived than the same ones without a reward that evolves."""
+    without = {run["seed"]: arrived(run) for run in groups.get("none", ())}
+    rows = []
+    for kind in KINDS[1:]:
+        pairs = [(without.get(run["seed"]), arrived(run)) for run in groups.get(kind, ())]
+        gains = [a - b for a, b in pairs if a is not None and b is not None]
+        if len(gains) > 1:
+            wins = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+            rows.append([kind, str(len(gains)), values_text(gains), f"{wins[0]} : {wins[1]}"])
+    return rows
 
 
 def draw(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     drawn, (axes,) = panels(["Sparse mountain car"], "environment steps", "best return so far")
+    end = min(run["steps"][-1] for runs in groups.values() for run in runs)
+    grid = np.linspace(0, end, POINTS + 1)[1:]
     for number, (kind, runs) in enumerate(groups.items()):
-        for place, run in enumerate(runs):
-            axes.step(run["steps"], run["best"], where="post", color=f"C{number}", lw=1, label=None if place else kind)
+        known = [[best_at(run, step) for step in grid] for run in runs]
+        shaded(axes, *grid_scores(grid, known), f"C{number}", f"{kind}, seeds: {len(runs)}")
     return legends(drawn)
+
+
+def best_at(run: Mapping[str, Any], step: float) -> float:
+    """The best return before a step; nobody arrived before the first evaluation."""
+    known = int(np.searchsorted(run["steps"], step, side="right"))
+    return float(run["best"][known - 1]) if known else FAILED
 
 
 def analyse(results: Results) -> Analysis | None:
@@ -91,16 +112,17 @@ def analyse(results: Results) -> Analysis | None:
     if not groups:
         return None
     return Analysis(
-        header=["reward", "seeds", "return of the best", "arrived", "at step"],
+        header=["reward", "seeds", "return of the best", "arrived", "at step, median", "mean"],
         rows=[row(kind, runs) for kind, runs in groups.items()],
-        pictures=[Picture("reward", "The best return so far, of each seed", draw(groups))],
+        also=[Rows(("reward", "pairs of seeds", "steps sooner than none", "sooner : later"), sooner(groups))],
+        pictures=[Picture("reward", CAPTION, draw(groups))],
         data={"runs": groups},
     )
 
 
 def measured(data: Mapping[str, Any]) -> str:
     cells = [row(kind, runs) for kind, runs in data["runs"].items()]
-    return "; ".join(f"{kind} {earned} (arrived: {count} of {seeds} seeds)" for kind, seeds, earned, count, _ in cells)
+    return "; ".join(f"{kind} {earned} (arrived: {count} of {seeds} seeds)" for kind, seeds, earned, count, *_ in cells)
 
 
 TABLE = Table(
@@ -115,11 +137,11 @@ TABLE = Table(
             [sweep(1, "ec.population=2", "ec.train_steps=1024", "budget.steps=8000")],
         ),
         "ci": Profile(
-            "population 8, lifetimes of 10,000 steps, 400,000 in all; 5 seeds", 0.5,
-            [sweep(5, "ec.population=8", "ec.train_steps=10_000", "budget.steps=400_000")],
+            "population 8, lifetimes of 10,000 steps, 400,000 in all; 20 seeds", 0.2,
+            [sweep(20, "ec.population=8", "ec.train_steps=10_000", "budget.steps=400_000")],
         ),
         "paper": Profile(
-            "population 30, lifetimes of 20,000 steps, 4,000,000 in all; 10 seeds", 10,
+            "population 30, lifetimes of 20,000 steps, 4,000,000 in all; 10 seeds", 2,
             [sweep(10, "ec.population=30", "ec.train_steps=20_000", "budget.steps=4_000_000")],
         ),
     },

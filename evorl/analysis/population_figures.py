@@ -50,12 +50,8 @@ def population_figures(log: PopulationLog) -> Iterator[tuple[str, str, Figure]]:
             yield "keys", f"{log.ranked_by} of every job by each searched key", keys_figure(log)
         if log.genes:
             yield "genes", f"genes by environment steps, coloured by {log.ranked_by}", _genes_figure(log)
-        if (lineage := find_lineage(log)) is not None:
-            yield (
-                "family",
-                f"lineage by environment steps, coloured by {log.ranked_by}",
-                _lineage_figure(log, lineage),
-            )
+        if (lineage := lineage_figure(log)) is not None:
+            yield "family", f"lineage by environment steps, coloured by {log.ranked_by}", lineage
 
 
 # ------------------------------------------------------------------ fitness
@@ -231,8 +227,14 @@ def _fitness_scale(log: PopulationLog) -> Normalize:
 # ------------------------------------------------------------------ lineage
 
 
+def lineage_figure(log: PopulationLog) -> Figure | None:
+    """Draw who descends from whom, coloured by fitness, and the best one's descent as a wide line; None if no
+    individual has a parent in the log."""
+    lineage = find_lineage(log)
+    return None if lineage is None else _lineage_figure(log, lineage)
+
+
 def _lineage_figure(log: PopulationLog, lineage: Lineage) -> Figure:
-    """Draw lines coloured by fitness; the descent of the best individual is highlighted by a wide line."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 

@@ -26,6 +26,7 @@ from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import Vectors, fitness, initial_vector, memory_of_fittest, per_coordinate, vectors
 from evorl.ops.ranks import log_weights
 from evorl.util import seed as seeds
+from evorl.util.saved import restore, saved
 from evorl.util.types import Fraction, NonNegative, Positive, StateDict
 
 
@@ -96,6 +97,9 @@ def elite_of(evaluations: Sequence[Evaluation], share: float) -> list[Evaluation
     return [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
 
 
+SAVED = ("mean", "variance", "noise")  # what a checkpoint holds as it is
+
+
 class Strategy(Generational):
     """Holds mean and variance; its population is the last generation's elite, the best first."""
 
@@ -124,12 +128,11 @@ class Strategy(Generational):
         return {"population/sigma": float(np.sqrt(self.variance).mean())}
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "mean": self.mean, "variance": self.variance, "noise": self.noise}
+        return {**super().state_dict(), **saved(self, SAVED)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
-        self.noise = state["noise"]
+        restore(self, SAVED, state)
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """No gene becomes wider than at the start by a narrower range: nearly all samples would be at its bounds."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 
 import cmaes
@@ -26,6 +25,7 @@ from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import Vectors, clip_genes, fitness, initial_vector, memory_of_fittest, per_coordinate, vectors
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Count, Positive, StateDict
 
 BOTH = ("_mean", "_sigma", "_C", "_D", "_p_sigma", "_pc", "_g")
@@ -116,12 +116,11 @@ class Strategy(Generational):
         return {"population/sigma": self.cma._sigma}
 
     def state_dict(self) -> StateDict:
-        fields = vars(self.cma)  # whose arrays the package updates in place
-        return {**super().state_dict(), "cma": {name: copy(fields[name]) for name in MOVING[type(self.cma)]}}
+        return {**super().state_dict(), "cma": saved(self.cma, MOVING[type(self.cma)])}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        vars(self.cma).update({name: copy(field) for name, field in state["cma"].items()})
+        restore(self.cma, state["cma"], state["cma"])
 
     @one_thread()
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:

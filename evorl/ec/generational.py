@@ -22,7 +22,10 @@ from evorl.ec.core import (
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.util import seed as seeds
+from evorl.util.saved import restore, saved
 from evorl.util.types import StateDict
+
+SAVED = ("generation", "proposed", "told", "next_id")  # what a checkpoint holds as it is
 
 
 class Generational(ABC):
@@ -125,7 +128,7 @@ class Generational(ABC):
 
     def state_dict(self) -> StateDict:
         return {
-            "generation": self.generation, "proposed": self.proposed, "told": self.told, "next_id": self.next_id,
+            **saved(self, SAVED),
             "population": pack_evaluations(self.population),
             "queue": pack(self._queue),
             "out": sorted(self._out),
@@ -133,8 +136,7 @@ class Generational(ABC):
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.generation, self.proposed = state["generation"], state["proposed"]
-        self.told, self.next_id = state["told"], state["next_id"]
+        restore(self, SAVED, state)
         self.population = unpack_evaluations(state["population"])
         self._queue = unpack(state["queue"])
         self._out = set(state["out"])

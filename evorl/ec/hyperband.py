@@ -20,6 +20,7 @@ from evorl.ec.core import Evaluation, Individual, Metrics
 from evorl.ec.early_stopping import EarlyStopping, Eta, Promoting, top
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Count, StateDict
 
 
@@ -70,8 +71,8 @@ class Strategy(Promoting):
         return {}
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "s": self.s, "i": self.i}
+        return {**super().state_dict(), **saved(self, ("s", "i"))}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        self.s, self.i = state["s"], state["i"]
+        restore(self, ("s", "i"), state)

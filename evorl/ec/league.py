@@ -33,6 +33,7 @@ from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Count, Fraction, Natural, StateDict
 
 
@@ -98,6 +99,9 @@ class League(IndependentEvolution):
             "main": mains, "main exploiter": self.main_exploiters, "league exploiter": self.league_exploiters
         }  # fmt: skip
         return [role for role, count in counts.items() for _ in range(count)]
+
+
+SAVED = ("rounds", "learned", "told", "resets", "next_player", "next_id")  # what a checkpoint holds as it is
 
 
 class Strategy:
@@ -289,8 +293,7 @@ class Strategy:
             "members": [agent for agent, member in enumerate(self.members) if member is not None],
             "population": pack_evaluations(self.population), "arrived": pack_evaluations(self._arrived),
             "queue": pack(self._queue), **self.policies.state_dict(),
-            "rounds": list(self.rounds), "learned": list(self.learned), "ready": list(self._ready),
-            "told": self.told, "resets": self.resets, "next_player": self.next_player, "next_id": self.next_id,
+            **saved(self, SAVED), "ready": list(self._ready),
             "playing": [player.policy for player in self.agents],
             "snapshots": [[*snapshot] for snapshot in self.snapshots],
             "agent": {str(i): agent for i, agent in self._agent.items()},
@@ -303,9 +306,8 @@ class Strategy:
             self.members[agent] = evaluation
         self._arrived, self._queue = unpack_evaluations(state["arrived"]), unpack(state["queue"])
         self.policies.load_state_dict(state)
-        self.rounds, self.learned, self._ready = ([*state[name]] for name in ("rounds", "learned", "ready"))
-        self.told, self.resets = state["told"], state["resets"]
-        self.next_player, self.next_id = state["next_player"], state["next_id"]
+        restore(self, SAVED, state)
+        self._ready = [*state["ready"]]
         roles = self.hyper.roles
         self.agents = [Player(i, roles[i], policy) for i, policy in enumerate(state["playing"])]
         self.snapshots = [Player(*entry) for entry in state["snapshots"]]

@@ -36,6 +36,7 @@ from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Fraction, Natural, Positive, StateDict
 
 
@@ -76,6 +77,9 @@ class PBT(IndependentEvolution):
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
+
+
+SAVED = ("rounds", "told", "exploits", "next_id")  # what a checkpoint holds as it is
 
 
 class Strategy:
@@ -225,7 +229,7 @@ class Strategy:
         return {
             "members": [member for member, evaluation in enumerate(self.members) if evaluation is not None],
             "population": pack_evaluations([evaluation for evaluation in self.members if evaluation is not None]),
-            "rounds": list(self.rounds), "told": self.told, "exploits": self.exploits, "next_id": self.next_id,
+            **saved(self, SAVED),
             "queue": pack(self._queue),
             "member": {str(i): member for i, member in self._member.items()},
             "ready": list(self._ready),
@@ -236,8 +240,7 @@ class Strategy:
         self.members = [None] * self.hyper.population
         for member, evaluation in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
             self.members[member] = evaluation
-        self.rounds, self.told, self.exploits = list(state["rounds"]), state["told"], state["exploits"]
-        self.next_id = state["next_id"]
+        restore(self, SAVED, state)
         self._queue = unpack(state["queue"])
         self._member = {int(i): member for i, member in state["member"].items()}
         self._ready = list(state["ready"])

@@ -40,6 +40,7 @@ from evorl.ec.vectors import fitness
 from evorl.ops.payoffs import MetaSolver, meta_strategy, nash_conv, two_sided
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Count, StateDict
 
 Array = NDArray[np.float64]
@@ -89,6 +90,9 @@ class PSRO(IndependentEvolution):
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
+
+
+SAVED = ("generation", "gain", "told", "next_id")  # what a checkpoint holds as it is
 
 
 class Strategy:
@@ -291,8 +295,7 @@ class Strategy:
             "policies": pack_evaluations(self.policies),
             "learners": pack([own for own in self.learners if own is not None]),
             "places": [place for place, own in enumerate(self.learners) if own is not None],
-            "payoff": self.payoff.copy(), "mixtures": self.mixtures.copy(), "gain": self.gain,
-            "generation": self.generation, "told": self.told, "next_id": self.next_id,
+            "payoff": self.payoff.copy(), "mixtures": self.mixtures.copy(), **saved(self, SAVED),
             "queue": pack(self._queue), "asked": sorted(self._asked), "arrived": pack_evaluations(self._arrived),
             "matches": {str(number): list(players) for number, players in self._matches.items()},
         }  # fmt: skip
@@ -303,8 +306,7 @@ class Strategy:
         for place, own in zip(state["places"], unpack(state["learners"]), strict=True):
             self.learners[place] = own
         self.payoff, self.mixtures = (np.array(state[name], np.float64) for name in ("payoff", "mixtures"))
-        self.gain, self.generation = float(state["gain"]), state["generation"]
-        self.told, self.next_id = state["told"], state["next_id"]
+        restore(self, SAVED, state)
         self._queue, self._asked = unpack(state["queue"]), {int(i) for i in state["asked"]}
         self._arrived = unpack_evaluations(state["arrived"])
         self._matches = {int(number): [*players] for number, players in state["matches"].items()}

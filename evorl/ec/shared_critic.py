@@ -37,6 +37,7 @@ from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness, initial_vector
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict
 
 EVOLVED, TRAINED, MEAN = "evolved", "trained", "mean"
@@ -175,6 +176,9 @@ class SharedCriticEvolver(Evolver, Protocol):
         ...
 
 
+SAVED = ("mean", "variance", "generation", "next_id", "counts")  # what a checkpoint holds as it is
+
+
 class SteadyState(ABC):
     """A diagonal Gaussian N(mean, diag(variance)) [G + D] that learns from one individual at a time.
 
@@ -252,17 +256,15 @@ class SteadyState(ABC):
 
     def state_dict(self) -> StateDict:
         return {
-            "mean": self.mean, "variance": self.variance, "population": pack_evaluations(self.population),
-            "generation": self.generation, "next_id": self.next_id, "counts": dict(self.counts),
+            **saved(self, SAVED), "population": pack_evaluations(self.population),
             "waiting": pack_evaluations(self.waiting), "out": sorted(self._out),
             "compared": {"id": list(self.compared), "individuals": pack_evaluations(list(self.compared.values()))},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
+        restore(self, SAVED, state)
         self.population, self.waiting = unpack_evaluations(state["population"]), unpack_evaluations(state["waiting"])
-        self.generation, self.next_id = state["generation"], state["next_id"]
-        self.counts, self._out = dict(state["counts"]), set(state["out"])
+        self._out = set(state["out"])
         compared: dict[str, Any] = state["compared"]
         self.compared = dict(zip(compared["id"], unpack_evaluations(compared["individuals"]), strict=True))
 

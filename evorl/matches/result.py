@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from evorl.matches.records import Record, key
 from evorl.record import provenance
 from evorl.util import run_directory
 from evorl.util.text import printable, say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
@@ -121,6 +124,9 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
         }
         pictures["ratings_over_steps"] = payoff_figures.ratings_over_steps_figure(curves, levels)
         shown["Ratings of each run's policies over environment steps"] = pictures["ratings_over_steps"]
+    for place, (directory, lineage) in enumerate(_lineages(entry).items()):
+        pictures["family" if not place else f"family_{place}"] = lineage
+        shown[f"Lineage in {Path(directory).name}, of which policies play"] = lineage
     tables = {
         "Players": _rows(entry, judged),
         "Where the players come from": [_origin(player.record()) for player in entry.players],
@@ -156,6 +162,22 @@ def _rating_curves(entry: Entry, judged: Judgement) -> dict[str, RatingCurve]:
                 np.sort(steps), judged.rating[order], judged.rating_bounds[:, order]
             )
     return curves
+
+
+def _lineages(entry: Entry) -> dict[str, Figure]:
+    """Who descends from whom in each population of which policies play, by run directory."""
+    from evorl.analysis.figures import style
+    from evorl.analysis.population import read_population_log
+    from evorl.analysis.population_figures import lineage_figure
+    from evorl.analysis.runs import read_run
+
+    figures = {}
+    for directory in dict.fromkeys(player.directory for player in entry.players if player.checkpoint):
+        log = read_population_log(read_run(Path(directory)))
+        with style():
+            if log is not None and (figure := lineage_figure(log)) is not None:
+                figures[directory] = figure
+    return figures
 
 
 def _origin(record: Mapping[str, Any]) -> dict[str, str]:

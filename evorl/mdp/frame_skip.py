@@ -20,6 +20,7 @@ from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.wrapped_arena import EpisodesOfSlots, WrappedArena
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes
 
 SAVED = ("action", "left", "weight", "total", "raw", "length", "acting", "waits")
@@ -149,13 +150,12 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
     def state_dict(self) -> StateDict:
         return {
             "arena": self.arena.state_dict(), "episodes": self._episodes.state_dict(),
-            **{name: getattr(self, name).copy() for name in SAVED},
+            **saved(self, SAVED),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
         self.arena.load_state_dict(state["arena"])
         self._episodes.load_state_dict(state["episodes"])
-        for name in SAVED:
-            getattr(self, name)[...] = state[name]
+        restore(self, SAVED, state)
         self._due[:], self._loaded, self._shown = False, True, None
         self._draw(np.arange(self.slots))

@@ -86,30 +86,24 @@ def unbound(tree: T) -> Iterator[T]:
     return (rebuild(form, iter(parts)) for parts in zip(*(x.unbind() for x in leaves(tree)), strict=True))
 
 
-def describe(tree: Tree) -> Any:
-    """A tree without its numbers, as plain data: lists that begin with the name of their class, and of a tensor an
-    empty name, its dtype and its shape."""
+def to_plain(tree: Tree) -> Any:
+    """A tree for a message: its tensors in plain data, where a list begins with the name of the tuple's class."""
     if isinstance(tree, dict):
-        return {name: describe(x) for name, x in tree.items()}
+        return {name: to_plain(x) for name, x in tree.items()}
     if isinstance(tree, tuple):
-        return [_name(type(tree)), *map(describe, tree)]
-    return None if tree is None else ["", str(tree.dtype).removeprefix("torch."), [*tree.shape]]
+        return [_name(type(tree)), *map(to_plain, tree)]
+    return tree
 
 
-def described(plain: Any, tensor: Callable[[str, list[int]], Tensor]) -> Tree:
-    """The tree that was described in a process which knew the same classes as this one.
-
-    ``tensor``: gives the next one, of this dtype and shape.
-    """
+def from_plain(plain: Any) -> Tree:
+    """The tree that was given to `to_plain` in a process which knew the same classes as this one."""
     if isinstance(plain, dict):
-        return {name: described(x, tensor) for name, x in plain.items()}
-    if plain is None:
-        return None
+        return {name: from_plain(x) for name, x in plain.items()}
+    if not isinstance(plain, list):
+        return plain
     name, *parts = plain
-    if not name:
-        return tensor(*parts)
     kind: Any = next((kind for kind in tuple.__subclasses__() if _name(kind) == name), tuple)
-    return getattr(kind, "_make", kind)([described(x, tensor) for x in parts])
+    return getattr(kind, "_make", kind)([from_plain(x) for x in parts])
 
 
 def _name(kind: type) -> str:

@@ -24,6 +24,7 @@ from evorl.population.old_states import in_present_form
 from evorl.rl.core import Metrics
 from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
+from evorl.util.saved import restore, saved
 from evorl.util.types import StateDict
 
 log = logging.getLogger("evorl")
@@ -160,7 +161,7 @@ class PopulationLoop(ABC, Generic[Request]):
 
     def state_dict(self) -> StateDict:
         return {
-            **{name: getattr(self, name) for name in self.counters},
+            **saved(self, self.counters),
             "journal_lines": self.journal.lines,
             "best": None if self.best is None else list(self.best),
             "evolver": self.evolver.state_dict(),
@@ -169,8 +170,7 @@ class PopulationLoop(ABC, Generic[Request]):
 
     def load_state_dict(self, state: StateDict) -> None:
         state = in_present_form(state)
-        for name in self.counters:
-            setattr(self, name, state[name])
+        restore(self, self.counters, state)
         self.journal.lines = state["journal_lines"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.evolver.load_state_dict(state["evolver"])

@@ -13,6 +13,7 @@ import numpy as np
 from evorl.replay.rollouts import Array, Columns, Numbers, Rollouts
 from evorl.replay.samplers.core import Memory, Sampler
 from evorl.util import seed as seeds
+from evorl.util.saved import saved
 from evorl.util.types import AppendedRows, StateDict
 
 Encode = Callable[[Columns], Array]
@@ -74,7 +75,7 @@ class Part:
     def state_dict(self) -> StateDict:
         """Return what the part holds, by number in a ring, and what its choices depend on."""
         rows = self.appended_rows() or {"rollouts": AppendedRows(0, self.held, self._read).whole()}
-        tables = {name: getattr(self, name)[: self.held].copy() for name in TABLES}
+        tables = {name: x[: self.held] for name, x in saved(self, TABLES).items()}
         return {"count": self.count, **rows, **tables, **self.sampler.state_dict()}
 
     def appended_rows(self) -> StateDict:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from evorl.mdp.core import Box, Spec, heads
 from evorl.mdp.stacks import check_stacks, depth
 from evorl.replay.packed import Packed
+from evorl.util.saved import restore, saved
 from evorl.util.types import AppendedRows, StateDict
 
 Array = NDArray[Any]
@@ -338,7 +339,7 @@ class Replay(Storage):
         """Return what the ring holds, in order, and what later appends need."""
         return {
             "count": self.count, "frames": self.frames, "appends": np.array(self.appends, np.int64).reshape(-1, 2),
-            "columns": {name: getattr(self, name).copy() for name in _COLUMNS},
+            "columns": saved(self, _COLUMNS),
             **self.appended_rows(),
         }  # fmt: skip
 
@@ -371,8 +372,7 @@ class Replay(Storage):
         self.put_frames(states["first"], by_number(states["rows"]))
         self.put_transitions(transitions["first"], transitions["rows"], self.count)
         if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
-            for name in _COLUMNS:
-                getattr(self, name)[:] = state["columns"][name]
+            restore(self, _COLUMNS, state["columns"])
 
 
 def ring_bytes(spec: Spec, shape: Shape) -> int:

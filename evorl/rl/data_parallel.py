@@ -5,43 +5,36 @@ and sends each its rows. Every learner has the same weights and the same state o
 gradient of the loss on its rows. The mean of these gradients, weighted by rows, is the gradient on the whole minibatch.
 All take the same step along it. Sums over learners are `torch.distributed`'s: gloo, or nccl on GPUs.
 
-A learner that ends, or is stopped for longer than `STOPPED_S`, ends the run with `LearnerLost`. The kernel ends the
-others with the run's process. The learners find each other by a temporary file, which is gone once all have met.
+Learner 0 sends each step through a pipe, in the form of the cluster's messages. A learner that ends, or stays stopped,
+ends the run with `LearnerLost`. The kernel ends the others with the run's process. The learners find each other by a
+temporary file, which is gone once all have met.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import select
 import signal
-import socket
-import struct
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol, cast
 
-import msgspec
 import torch
 import torch.distributed
 from torch import Tensor
 
-from evorl.cluster.processes import out_of_memory
-from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork, name_process
-from evorl.cluster.processes.pid import is_stopped
-from evorl.nets.trees import Tree, describe, described, leaves, mapped
+from evorl.cluster.processes.fork import name_process
+from evorl.cluster.processes.watched import WatchedProcesses
+from evorl.cluster.transport.connection import dumps, loads
+from evorl.nets.trees import Tree, from_plain, leaves, mapped, to_plain
 
 JOIN = timedelta(seconds=60)  # for all learners to meet
-FOREVER = timedelta(days=365)  # the end of a wait is for `Keeper` to decide, who sees the processes
-STOPPED_S = 30.0  # seconds that a learner may be stopped by a signal
-TICK_S = 1.0  # seconds between two looks at that
-CAUSE_S = 10.0  # seconds to find out which learner broke a connection
-LENGTH = struct.Struct("<I")
+FOREVER = timedelta(days=365)  # `WatchedProcesses` ends a wait, since it sees the processes
 
 dist = cast(Any, torch.distributed)  # its classes have no types
 
@@ -59,17 +52,18 @@ class Split(NamedTuple):
 
 
 Argument = Tree | Split
+GradientStep = Callable[..., dict[str, Tensor]]  # gives statistics
 
 
-class Step(msgspec.Struct):
-    """The announcement of a gradient step to a learner; the tensors follow."""
+class Step(NamedTuple):
+    """A gradient step, as a learner's process is told of it."""
 
-    name: str  # the learner's method; empty: take over the tensors of learner 0
+    number: int | None  # among the learner's `steps`; None: take over the tensors of learner 0
     first: int = 0  # the first row of this learner's share
     rows: int = 1
     total: int = 1  # of the minibatch
-    arguments: list[Any] = msgspec.field(default_factory=list)
-    """Each is the number of one of the learner's `own` trees, or what `describe` says of one whose tensors follow."""
+    arguments: Sequence[Any] = ()
+    """Each is the number of one of the learner's `own` trees, or a tree as `to_plain` has it."""
 
 
 class Parallel(Protocol):
@@ -80,6 +74,10 @@ class Parallel(Protocol):
 
     def own(self) -> tuple[Tree, ...]:
         """What gradient steps change, in place."""
+        ...
+
+    def steps(self) -> Sequence[GradientStep]:
+        """The methods that are gradient steps, in the same order in each learner."""
         ...
 
 
@@ -93,7 +91,7 @@ class Collective:
         """Join the others, who meet in the file ``store``. Raises ConnectionError."""
         self.rank, self.size = rank, size
         self.stale = True  # whether the other learners' tensors are not known to equal those of learner 0
-        self.step = Step("")
+        self.step = Step(None)
         self.wait_seconds = self.reduce_seconds = 0.0
         self._nccl, self._device = device.type == "cuda", device
         met = dist.FileStore(store, size)
@@ -107,8 +105,9 @@ class Collective:
 
     def take(self, learner: Parallel, step: Step, arguments: Sequence[Tree]) -> dict[str, Tensor]:
         """Take a gradient step on this learner's rows; return the statistics of the whole minibatch."""
+        assert step.number is not None
         self.step = step
-        return self._whole(getattr(learner, step.name)(*arguments))
+        return self._whole(learner.steps()[step.number](*arguments))
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean over the minibatch of what each learner computed as a mean over its rows."""
@@ -171,13 +170,13 @@ class Leader(Collective):
         size = len(devices)
         number, path = tempfile.mkstemp(prefix="evorl-learners-")
         os.close(number)
-        pairs = [socket.socketpair() for _ in range(1, size)]
-        self._sockets = [ours for ours, _ in pairs]
+        pairs = [Pipe() for _ in range(1, size)]
+        self._others = [ours for ours, _ in pairs]
         works = [
             partial(_serve, theirs, path, rank, size, devices[rank], make, threads)
             for rank, (_, theirs) in enumerate(pairs, 1)
         ]
-        self._keeper = Keeper(works, [theirs.fileno() for _, theirs in pairs], self._abort)
+        self._processes = WatchedProcesses("learner", works, [theirs.fileno() for _, theirs in pairs], self._abort)
         try:
             for _, theirs in pairs:
                 theirs.close()
@@ -193,33 +192,31 @@ class Leader(Collective):
         """Let this process's learner take its gradient steps with the others."""
         learner.collective = self
 
-    def take_step(
-        self, learner: Parallel, step: Callable[..., dict[str, Tensor]], arguments: Sequence[Argument]
-    ) -> dict[str, Tensor]:
+    def take_step(self, learner: Parallel, step: GradientStep, arguments: Sequence[Argument]) -> dict[str, Tensor]:
         """Take a gradient step with all learners; return its statistics. Raises `LearnerLost`.
 
         ``step``: a method of the learner. Arguments that are the learner's `own` are not sent: each has its own.
         """
         with self._explained():
             if self.stale:
-                for ours in self._sockets:
-                    _send(ours, Step(""), [])
+                for other in self._others:
+                    _send(other, Step(None))
                 self.synchronise(learner)
             own = {id(tree): i for i, tree in enumerate(learner.own())}
-            shares = self._shares(step.__name__, arguments)
-            for ours, (part, trees) in zip(self._sockets, shares[1:], strict=True):
-                part.arguments = [own[id(x)] if id(x) in own else describe(x) for x in trees]
-                _send(ours, part, leaves(tuple(x for x in trees if id(x) not in own)))
+            shares = self._shares(learner.steps().index(step), arguments)
+            for other, (part, trees) in zip(self._others, shares[1:], strict=True):
+                plain = [own[id(x)] if id(x) in own else to_plain(x) for x in trees]
+                _send(other, part._replace(arguments=plain))
             return self.take(learner, *shares[0])
 
-    def _shares(self, name: str, arguments: Sequence[Argument]) -> list[tuple[Step, list[Tree]]]:
+    def _shares(self, number: int, arguments: Sequence[Argument]) -> list[tuple[Step, list[Tree]]]:
         """Each learner's step and its arguments."""
         total = next(leaves(x.tree)[0].shape[x.axis] for x in arguments if isinstance(x, Split))
         shares, first = [], 0
         for rank in range(self.size):
             rows = total // self.size + (rank < total % self.size)  # as `tensor_split` has it
             cut = [self._share(x, rank) if isinstance(x, Split) else x for x in arguments]
-            shares.append((Step(name, first, rows, total), cut))
+            shares.append((Step(number, first, rows, total), cut))
             first += rows
         return shares
 
@@ -237,19 +234,19 @@ class Leader(Collective):
         try:
             yield
         except ConnectionError:
-            if cause := self._keeper.find_cause():
+            if cause := self._processes.find_cause():
                 raise LearnerLost(cause) from None
             raise
 
     def close(self) -> None:
         """End the other learners."""
-        self._keeper.close()
-        for ours in self._sockets:
-            ours.close()
+        self._processes.close()
+        for other in self._others:
+            other.close()
 
 
 def _serve(
-    connection: socket.socket, path: str, rank: int, size: int, device: torch.device,
+    leader: Connection, path: str, rank: int, size: int, device: torch.device,
     make: Callable[[torch.device], Parallel], threads: int,
 ) -> None:  # fmt: skip
     """The process of a learner: take part in the steps of learner 0 until that is gone."""
@@ -261,130 +258,32 @@ def _serve(
     try:
         collective = Collective(path, rank, size, device)
         learner: Parallel | None = None
-        while (step := _receive_step(connection)) is not None:
+        while (step := _receive(leader)) is not None:
             if learner is None:  # not earlier: learner 0 reports errors of the build first, from its own
                 learner = make(device)
                 learner.collective = collective
-            if not step.name:
+            if step.number is None:
                 collective.synchronise(learner)
             else:
-                receive = partial(_receive, connection, device)
                 own = learner.own()
-                arguments = [own[x] if isinstance(x, int) else described(x, receive) for x in step.arguments]
+                arguments = [own[x] if isinstance(x, int) else _tree(x, device) for x in step.arguments]
                 collective.take(learner, step, arguments)
     except ConnectionError:  # another learner is gone: it is the cause, this one's end is not
         signal.pause()
 
 
-def _send(to: socket.socket, step: Step, tensors: Sequence[Tensor]) -> None:
-    head = msgspec.msgpack.encode(step)
-    to.sendall(LENGTH.pack(len(head)) + head)
-    for x in tensors:
-        to.sendall(_bytes(x.cpu().contiguous().view(-1)))
+def _send(to: Connection, step: Step) -> None:
+    to.send_bytes(dumps(step))
 
 
-def _receive_step(connection: socket.socket) -> Step | None:
+def _receive(leader: Connection) -> Step | None:
     """The next step; None when there is no learner 0 any more."""
-    length = connection.recv(LENGTH.size, socket.MSG_WAITALL)
-    if len(length) < LENGTH.size:
+    try:
+        message = leader.recv_bytes()
+    except EOFError:
         return None
-    (size,) = LENGTH.unpack(length)
-    head = connection.recv(size, socket.MSG_WAITALL)
-    return msgspec.msgpack.decode(head, type=Step)
+    return Step(*loads(message))
 
 
-def _receive(connection: socket.socket, device: torch.device, dtype: str, shape: Sequence[int]) -> Tensor:
-    x = torch.empty(math.prod(shape), dtype=getattr(torch, dtype))
-    room = _bytes(x)
-    while len(room):
-        count = connection.recv_into(room)
-        if not count:
-            raise ConnectionError("learner 0 is gone")
-        room = room[count:]
-    return x.view(torch.Size(shape)).to(device)
-
-
-def _bytes(x: Tensor) -> memoryview:
-    """The memory of a tensor [N]."""
-    return memoryview(x.numpy().view("uint8").data)
-
-
-class Keeper:
-    """Forks processes and watches them until all have ended. When a process ends, it ends the others.
-
-    It does so in a thread of its own, since the kernel ends a child (`die_with_parent`) with the thread that forked it.
-    That thread has no OpenMP pool either, of which a child would have the lock and not the threads.
-    """
-
-    def __init__(self, works: Sequence[Callable[[], None]], keep: Sequence[int], lost: Callable[[], None]) -> None:
-        """``keep``: the descriptor that each process keeps open. ``lost``: called once all processes have ended."""
-        self._works, self._keep, self._lost = works, keep, lost
-        self._cause = ""
-        self._known = threading.Event()  # all have ended
-        self._forked = threading.Event()
-        self._end = os.eventfd(0, os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="learners", daemon=True)
-        self._thread.start()
-        self._forked.wait()
-
-    def find_cause(self) -> str:
-        """Which process ended, and how; empty if none is found to have."""
-        self._known.wait(CAUSE_S)
-        return self._cause
-
-    def close(self) -> None:
-        """End all processes."""
-        os.eventfd_write(self._end, 1)
-        self._thread.join()
-        os.close(self._end)
-
-    def _run(self) -> None:
-        pids: dict[int, tuple[int, int]] = {}  # rank and number, by pidfd
-        try:
-            self._fork(pids)
-            self._forked.set()
-            self._cause = self._watch(pids)
-        except OSError as error:
-            self._cause = f"no process for a learner: {error}"
-        finally:
-            self._forked.set()
-            for fd, (_, pid) in pids.items():
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                os.close(fd)
-        if self._cause:
-            self._lost()
-        self._known.set()
-
-    def _fork(self, pids: dict[int, tuple[int, int]]) -> None:
-        parent = os.getpid()
-
-        def begin(work: Callable[[], None]) -> None:
-            die_with_parent(parent)
-            work()
-
-        for rank, (work, keep) in enumerate(zip(self._works, self._keep, strict=True), 1):
-            pid = fork(partial(begin, work), keep)
-            pids[os.pidfd_open(pid)] = rank, pid
-
-    def _watch(self, pids: dict[int, tuple[int, int]]) -> str:
-        """Return which has ended, and how; an empty text when all shall."""
-        poller, stopped = select.poll(), dict.fromkeys(pids, 0.0)
-        starved = out_of_memory.kill_count()
-        for fd in (self._end, *pids):
-            poller.register(fd, select.POLLIN)
-        while True:
-            ready = [fd for fd, _ in poller.poll(TICK_S * 1000)]
-            if self._end in ready:
-                return ""
-            for fd in ready:
-                rank, pid = pids.pop(fd)
-                reason = exit_reason(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                os.close(fd)
-                memory = " for want of memory" if out_of_memory.kill_count() > starved else ""
-                return f"learner {rank} (process {pid}) {reason}{memory}"
-            for fd, (rank, pid) in pids.items():
-                # by counted looks: time in which this process was stopped itself is not the learner's
-                stopped[fd] = stopped[fd] + TICK_S if is_stopped(pid) else 0.0
-                if stopped[fd] > STOPPED_S:
-                    return f"learner {rank} (process {pid}) was stopped by a signal for {STOPPED_S:g} s"
+def _tree(plain: Any, device: torch.device) -> Tree:
+    return mapped(lambda x: x.to(device), from_plain(plain))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.trees import Tree
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network
 from evorl.rl.off_policy import Critic, OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import Transitions, follow
@@ -65,6 +65,9 @@ class Learner(OffPolicy[H]):
 
     def own(self) -> tuple[Tree, ...]:
         return (*super().own(), self.theta_target)
+
+    def steps(self) -> tuple[GradientStep, ...]:
+        return self._critic_step, self._critic_and_actor_step
 
     def gradient_step(self, number: int, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
         rest = (self.lr, self._statistics(), Split(noise, 1), Split(minibatch, 0))

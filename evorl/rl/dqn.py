@@ -30,7 +30,7 @@ from evorl.replay.samplers.prioritized import Prioritized
 from evorl.replay.samplers.registry import WeightedSamplers
 from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Learned
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network
 from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap
 from evorl.util import seed as seeds
@@ -213,6 +213,9 @@ class Learner(ReplayLearner[H]):
 
     def own(self) -> tuple[Tree, ...]:
         return (*super().own(), self.theta_target)
+
+    def steps(self) -> tuple[GradientStep, ...]:
+        return self._step, self._step_and_follow
 
     def gradient_step(self, number: int, noise: Tensor, minibatch: Any) -> dict[str, Tensor]:
         step = self._step_and_follow if (number + 1) % self.hyper.target_every == 0 else self._step

@@ -7,7 +7,7 @@ old. What the surrogate's ratio and V-trace's corrections refer to is a target n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,7 @@ from evorl.nets.trees import Tree
 from evorl.ops.losses import clipped_surrogate
 from evorl.ops.returns import vtrace
 from evorl.replay.samplers.registry import Sampling, in_shares
+from evorl.rl.data_parallel import GradientStep
 from evorl.rl.network_learner import Network
 from evorl.rl.rollout_replay import Decided, LossInputs, RolloutHyper, RolloutLearner
 from evorl.util.types import Count, Natural, Positive
@@ -55,7 +56,10 @@ class Learner(RolloutLearner[Impact]):
     def own(self) -> tuple[Tree, ...]:
         return (*super().own(), self.theta_target)
 
-    def _step(self) -> Callable[..., dict[str, Tensor]]:
+    def steps(self) -> tuple[GradientStep, ...]:
+        return self._optimise, self._copy_and_optimise
+
+    def _due_step(self) -> GradientStep:
         copies = self.gradient_steps % self.target_every == 0  # algorithm 1: t = 0 (mod t_target)
         return self._copy_and_optimise if copies else self._optimise
 

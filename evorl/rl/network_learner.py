@@ -5,7 +5,7 @@ Policy gradients (`evorl.rl.policy_gradient`) and learners with a replay build o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
@@ -25,7 +25,7 @@ from evorl.nets.trees import Tree, leaves, mapped
 from evorl.ops.adam import Adam, adam, fused_adam
 from evorl.ops.rmsprop import RMSProp
 from evorl.rl.core import Decision, Hyper, Played
-from evorl.rl.data_parallel import Argument, Collective, Leader, Split
+from evorl.rl.data_parallel import Argument, Collective, GradientStep, Leader, Split
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -196,16 +196,20 @@ class NetworkLearner(Generic[H]):
         """What gradient steps change, in place."""
         return (self.network,)
 
+    def steps(self) -> Sequence[GradientStep]:
+        """The methods that `_take_step` takes where several learners take it together."""
+        return ()
+
     def tensors(self) -> list[Tensor]:
         return leaves(self.own())
 
-    def _take_step(self, step: Callable[..., dict[str, Tensor]], *arguments: Argument) -> dict[str, Tensor]:
+    def _take_step(self, step: GradientStep, *arguments: Argument) -> dict[str, Tensor]:
         """Take a gradient step with these arguments, alone or together with other learners; return its statistics."""
         if isinstance(self.collective, Leader):
             return self.collective.take_step(self, step, arguments)
         return self._replay(step, *(x.tree if isinstance(x, Split) else x for x in arguments))
 
-    def _replay(self, step: Callable[..., dict[str, Tensor]], *arguments: Tree) -> dict[str, Tensor]:
+    def _replay(self, step: GradientStep, *arguments: Tree) -> dict[str, Tensor]:
         """``step(*arguments)``, by a replay where handing over its operations takes a part of the time."""
         if not self.policy.light and self.device.type != "cuda":  # through time, or of images
             return step(*arguments)

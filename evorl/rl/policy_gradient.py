@@ -25,7 +25,7 @@ from evorl.ops.losses import explained_variance, normalize, normalize_within, po
 from evorl.ops.returns import gae, vtrace
 from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.core import Hyper, Learned, Metrics, NotFinite
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network, NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -254,6 +254,9 @@ class PolicyGradient(NetworkLearner[H]):
     def _axis(self) -> int:
         """That of the rows in columns."""
         return 0 if self.policy.core is None else 1
+
+    def steps(self) -> tuple[GradientStep, ...]:
+        return (self._optimise,)
 
     def _step(self, rows: Tensor, columns: Columns) -> dict[str, Tensor]:
         """Take one gradient step on these rows; return its statistics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -32,7 +32,7 @@ from evorl.replay.samplers.registry import KINDS, RolloutSamplers, Sampling, in_
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.batch import RolloutBatch
 from evorl.rl.core import Learned, Metrics
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network
 from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
 from evorl.util import seed as seeds
@@ -272,7 +272,7 @@ class RolloutLearner(OptimizerLearner[H]):
         columns = {name: self._tensor(name, x) for name, x in whole.items()}
         weight = None if minibatch.weights is None else torch.from_numpy(minibatch.weights[self._order]).to(self.device)
         arguments = (self.network, self.theta_target, self.lr, self.coefficients, self._statistics())
-        stats = self._take_step(self._step(), *arguments, Split(columns, 1), Split(weight, 0))
+        stats = self._take_step(self._due_step(), *arguments, Split(columns, 1), Split(weight, 0))
         if self.replay.weighted:
             error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
             error[self._order] = stats.pop("error").T.cpu().numpy()
@@ -302,8 +302,10 @@ class RolloutLearner(OptimizerLearner[H]):
         """Where they are."""
         return slices(self.sizes)
 
-    def _step(self) -> Callable[..., dict[str, Tensor]]:
-        """The gradient step that is due."""
+    def steps(self) -> tuple[GradientStep, ...]:
+        return (self._optimise,)
+
+    def _due_step(self) -> GradientStep:
         return self._optimise
 
     def _optimise(
@@ -380,9 +382,8 @@ class RolloutLearner(OptimizerLearner[H]):
         self.replay.load_state_dict(state["replay"])
 
 
-FIELDS = (
-    "start", "action", "log_prob", "value", "final_value", "reward", "done", "policy", "legal", "carry", "features"
-)  # fmt: skip
+FIELDS = ("start", "action", "log_prob", "value", "final_value", "reward", "done", "policy", "legal", "carry",
+          "features")  # fmt: skip
 
 
 def rollouts(batch: RolloutBatch) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from evorl.nets.flat import copied, load
 from evorl.nets.policy import Net
 from evorl.nets.trees import Tree
 from evorl.ops.adam import Adam, adam
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network
 from evorl.rl.off_policy import Critic, OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import Transitions
@@ -68,6 +68,9 @@ class Learner(OffPolicy[SAC]):
 
     def own(self) -> tuple[Tree, ...]:
         return (*super().own(), self.temperature)
+
+    def steps(self) -> tuple[GradientStep, ...]:
+        return (self._step,)
 
     def gradient_step(self, number: int, noise: Tensor, minibatch: Transitions) -> dict[str, Tensor]:
         return self._take_step(

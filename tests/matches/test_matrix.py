@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "a": [*pong, "seed=1", "eval.every=150"],
         "b": [*pong, "seed=2"],
         "lstm": [*pong, "rl.net.lstm=4"],
-        "people": [*pong, "ec=sga", "ec.population=4", "ec.lifetime=play", "mdp.opponent=rule"],
+        "people": [*pong, "ec=sga", "ec.population=4", "ec.lifetime=play", "mdp.opponent=rule", "budget.steps=30000"],
         "cartpole": [*QUICK, *WORLDS["cartpole"], "budget.steps=300"],
         "tall": [*pong, "mdp.bat_height=30"],
     }
@@ -94,7 +94,8 @@ def test_it_writes_everything_and_prints_the_players(
         assert float(row["score"]) == pytest.approx(1 - float(mirrored["score"]))
     page = (tmp_path / "out" / "matrix.html").read_text()
     assert "Nash averaging" in page and "people" in page and "<svg" in page
-    assert {"matrix.png", "matrix.svg", "ratings.png"} <= {one.name for one in (tmp_path / "out").iterdir()}
+    assert {"matrix.png", "matrix.svg", "ratings.png", "family.png"} <= {x.name for x in (tmp_path / "out").iterdir()}
+    assert "Lineage in people" in page
     told = capsys.readouterr().out
     assert ("rating" in told and "matrix.html" in told and "One rating" in told) or "strength" in told
 

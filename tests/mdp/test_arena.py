@@ -661,7 +661,7 @@ def test_a_decision_in_flight_that_fails_after_a_load_is_taken_back() -> None:
 
     async def event(battle: WalkBattle, player: int, decision: int) -> None:
         if player == 1 and decision == 1:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)  # longer than side 0 takes on a busy machine
             if left[0]:
                 left[0] -= 1
                 raise Broken

@@ -1,4 +1,4 @@
-"""Trees of tensors: flattened, rebuilt and described."""
+"""Trees of tensors: flattened, rebuilt and sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.nets.trees import describe, described, flatten, leaves, mapped, outline, rebuild, unbound
+from evorl.cluster.transport.connection import dumps, loads
+from evorl.nets.trees import flatten, from_plain, leaves, mapped, outline, rebuild, to_plain, unbound
 
 
 class Pair(NamedTuple):
@@ -51,14 +52,8 @@ def test_another_form_is_another_nesting_shape_dtype_or_name() -> None:
     assert flatten(tree())[1] == flatten(tree())[1]
 
 
-def test_a_described_tree_is_made_again_with_what_its_tensors_were() -> None:
-    plain, asked = describe(tree()), []
-    tensors = iter(leaves(tree()))
-
-    def tensor(dtype: str, shape: list[int]) -> Tensor:
-        asked.append((dtype, shape))
-        return next(tensors)
-
-    made = described(plain, tensor)
-    assert numbers(made) == WHOLE and type(made[0]) is Pair
-    assert asked == [("float32", [1]), ("int64", [2]), ("float32", [2])]
+def test_a_tree_is_the_same_after_a_message() -> None:
+    more = torch.tensor(True), torch.tensor([[0.1]], dtype=torch.bfloat16), (), None
+    made = from_plain(loads(dumps(to_plain(tree(*more)))))
+    assert flatten(made)[1] == flatten(tree(*more))[1]
+    assert numbers(made) == numbers(tree(*more)) and type(made[0]) is Pair

@@ -14,7 +14,7 @@ import torch
 from harness import LSTM, WORLDS, experiment_of, go, learners_of
 from mutating import check_mutation
 
-from evorl.rl import data_parallel
+from evorl.cluster.processes import watched
 from evorl.rl.data_parallel import Collective, Leader, LearnerLost, Split
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.rollout_replay import RolloutLearner
@@ -111,7 +111,7 @@ def test_shares_are_rows_in_order_and_as_equal_as_can_be() -> None:
     leader = Leader.__new__(Leader)
     leader.size = 3
     given = [torch.zeros(()), Split(torch.arange(22).view(2, 11), 1), Split(torch.arange(11), 0)]
-    shares = leader._shares("step", given)
+    shares = leader._shares(0, given)
     assert [(told.first, told.rows, told.total) for told, _ in shares] == [(0, 4, 11), (4, 4, 11), (8, 3, 11)]
     for told, (scalar, columns, numbers) in shares:
         assert numbers.tolist() == [*range(told.first, told.first + told.rows)]
@@ -184,8 +184,8 @@ def test_a_closed_run_leaves_nothing() -> None:
 def test_a_learner_that_is_lost_is_named_and_the_others_end(
     number: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_parallel, "STOPPED_S", 0.2)
-    monkeypatch.setattr(data_parallel, "TICK_S", 0.1)
+    monkeypatch.setattr(watched, "STOPPED_S", 0.2)
+    monkeypatch.setattr(watched, "TICK_S", 0.1)
     run = run_of("a2c", 3)
     try:
         run.iterate()

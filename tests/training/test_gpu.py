@@ -6,7 +6,7 @@ import gc
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,9 @@ class Learner:
     def own(self) -> tuple[Tree, ...]:
         return (self.weight,)
 
+    def steps(self) -> tuple[Callable[..., dict[str, Tensor]], ...]:
+        return (self.take,)
+
     def take(self, x: Tensor) -> dict[str, Tensor]:
         return {"mean": x.mean(), "rows": x}
 
@@ -163,6 +166,6 @@ def alone() -> Iterator[Collective]:
 def test_sums_of_nccl(alone: Collective) -> None:
     learner, x = Learner(), torch.arange(4.0, device="cuda")
     alone.synchronise(learner)
-    found = alone.take(learner, Step("take", 0, 4, 4), [x])
+    found = alone.take(learner, Step(0, 0, 4, 4), [x])
     assert learner.weight.tolist() == [1] * 5 and found["mean"] == 1.5 and found["rows"].tolist() == x.tolist()
     assert alone.mean(x).tolist() == x.tolist()

@@ -16,6 +16,7 @@ from evorl.mdp.atari.pictures import Shrink
 from evorl.mdp.atari.scores import human_normalized
 from evorl.mdp.core import Array, Decisions, Discrete, EpisodeEndHook, Input, Spec, StoppableSlots
 from evorl.mdp.decision_arrays import empty_decisions
+from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes, uniform
 from evorl.util.types import StateDict
 
@@ -202,7 +203,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         return {
             "consoles": {str(slot): state for slot, state in enumerate(states)},
             "observation": self._seen.copy(),
-            **{name: getattr(self, f"_{name}").copy() for name in self._SAVED},
+            **saved(self, self._SAVED, "_"),
         }
 
     _SAVED = ("episode", "drawn", "held", "lives", "points", "lengths")
@@ -211,8 +212,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         """Raises ValueError for a state of another number of slots."""
         if len(state["episode"]) != self.slots:
             raise ValueError(f"the state is of {len(state['episode'])} slots, the arena has {self.slots}")
-        for name in self._SAVED:
-            getattr(self, f"_{name}")[:] = state[name]
+        restore(self, self._SAVED, state, "_")
         self._keys = self._episodes(np.arange(self.slots), self._episode)
         self._seen[:] = state["observation"]
         for slot, console in enumerate(self._consoles):

@@ -25,6 +25,7 @@ FAMILIES = ("pettingzoo.atari", "pettingzoo.butterfly", "pettingzoo.classic", "p
 """Packages whose modules are environments."""
 LIBRARIES = ("pettingzoo", "mpe2")
 """Root modules that the extra pettingzoo installs, which need no trust."""
+ATARI = "pettingzoo.atari."
 _ENTRIES: Mapping[Interface, str] = {"parallel": "parallel_env", "aec": "env"}
 
 
@@ -33,8 +34,11 @@ def make(
 ) -> Any:
     """Return the environment of an id within its wrappers, the first one innermost. Raises `BadRequest`."""
     root = id.partition(":")[0].partition(".")[0]
-    if any(find_spec(needed) is None for needed in {"pettingzoo", root}.intersection(LIBRARIES)):
-        raise BadRequest(f"{id} needs more than is installed: {command.install('pettingzoo')}", "id")
+    needed, of = {"pettingzoo", root}.intersection(LIBRARIES), "pettingzoo"
+    if id.startswith(ATARI):
+        needed, of = needed | {"multi_agent_ale_py"}, "pettingzoo-atari"
+    if any(find_spec(name) is None for name in needed):
+        raise BadRequest(f"{id} needs more than is installed: {command.install(of)}", "id")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of PettingZoo's modules, for its ids of 1.27
@@ -43,7 +47,7 @@ def make(
 
 def _roms(id: str) -> Mapping[str, Scalar]:
     """Where Atari games of several players are: their library brings none, and ale_py has them."""
-    spec = find_spec("ale_py") if id.startswith("pettingzoo.atari.") else None
+    spec = find_spec("ale_py") if id.startswith(ATARI) else None
     return {"auto_rom_install_path": str(Path(spec.origin).parent / "roms")} if spec and spec.origin else {}
 
 

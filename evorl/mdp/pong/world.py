@@ -21,6 +21,7 @@ from evorl.mdp.pong.match import VIEW, Match, Opponent
 from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes
 from evorl.util.types import Count, StateDict
 
@@ -182,7 +183,7 @@ class PongArena(EpisodeEndHook, StepsTogether, ResultsSoFar):
     def state_dict(self) -> StateDict:
         games, players = self._match.games, self._match.players
         return {
-            "games": {name: getattr(games, name).copy() for name in Games.SAVED},
+            "games": saved(games, Games.SAVED),
             "seats": {"side": players.side.copy(), "view": players.view.copy(), "counts": players.counts.copy()},
             "episode": self._episode.copy(),
         }
@@ -192,8 +193,7 @@ class PongArena(EpisodeEndHook, StepsTogether, ResultsSoFar):
         games, players, saved = self._match.games, self._match.players, state["seats"]
         if saved["view"].shape != players.view.shape or len(state["episode"]) != len(self._episode):
             raise ValueError(f"the state holds {len(saved['view'])} slots, this arena {self.slots}")
-        for name in Games.SAVED:
-            getattr(games, name)[...] = state["games"][name]
+        restore(games, Games.SAVED, state["games"])
         games.serves[...] = draw_serves(self.world, games.key)
         self._episode[...] = state["episode"]
         players.begin_episode(np.arange(self.slots), saved["side"], games)

@@ -12,6 +12,7 @@ from evorl.mdp.volley import baseline
 from evorl.mdp.volley.drawing import draw_game
 from evorl.mdp.volley.rules import STATE, Games, advance, begin, observe
 from evorl.util import seed as seeds
+from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
@@ -66,11 +67,10 @@ class VolleyArena(TeamGames):
         return draw_game(self.world, self.games, slot // self.sides)
 
     def _state(self) -> StateDict:
-        return {**{name: getattr(self.games, name).copy() for name in STATE}, "outputs": self._outputs.copy()}
+        return {**saved(self.games, STATE), "outputs": self._outputs.copy()}
 
     def _load(self, state: StateDict) -> None:
-        for name in STATE:
-            getattr(self.games, name)[...] = state[name]
+        restore(self.games, STATE, state)
         self._outputs[...] = state["outputs"]
 
 
