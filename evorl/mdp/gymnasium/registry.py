@@ -1,7 +1,8 @@
 """Look up a gymnasium id, and explain why its environment cannot be made.
 
 An id is a registered one (``CartPole-v1``), a registered one behind the module that registers it
-(``my_envs:Grid-v0``), or an environment class that is not registered (``my_envs.grid:GridWorld``).
+(``my_envs:Grid-v0``), an environment class that is not registered (``my_envs.grid:GridWorld``), or one of EnvPool
+(``envpool/Ant-v5``).
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ def environment_spec(id: str) -> Any:
     """
     import gymnasium
 
+    if id.startswith("envpool/"):
+        from evorl.mdp.gymnasium.envpool import envpool_spec
+
+        return envpool_spec(id)
     module_name, _, name = id.rpartition(":")
     module_name = module_name or ("ale_py" if name.startswith("ALE/") else "")
     module = _import(id, module_name) if module_name else None
