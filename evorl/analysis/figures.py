@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.analysis.groups import group_runs
-from evorl.analysis.panels import Curve, Panel, make_panel
+from evorl.analysis.panels import Curve, Panel, labels_of, make_panel
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.statistics import Band, Floats
 from evorl.util.text import printable
@@ -40,6 +40,9 @@ ABOVE, BELOW = 0.4, 0.58
 
 TITLE_SIZE, TITLE_FITS = 10.5, 32
 """Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
+
+MAGNITUDES, MOST_MAGNITUDES = 1e3, 1e12
+"""How far the largest value is from the middle one on an axis that becomes logarithmic, and the most that it shows."""
 
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[RcKeyType, Any] = {
@@ -76,7 +79,8 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
     from matplotlib.figure import Figure
 
     with style():
-        labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
+        known = labels_of([shown])
+        labels = [_wrap(dash_sign(curve.rank) + known.get(curve.rank, "")) for curve in shown.curves]
         gap = max(label.count("\n") + 1 for label in labels) * 10.5 + 3  # points
         figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + BELOW + ABOVE)) if direct else (4.6, 2.9))
         height = figure.get_figheight()
@@ -224,6 +228,7 @@ def draw_panel(axes: Axes, shown: Panel) -> None:
         _draw_curve(axes, curve, shown.interval(curve), points)
     axes.set_ylim(low - room, high + room)
     _format_axis(axes, shown)
+    several_magnitudes(axes, np.concatenate([y for curve in shown.curves for _, y in curve.raw]))
 
 
 def spread_labels(places: Sequence[float], gap: float) -> list[float]:
@@ -328,6 +333,35 @@ def log_axis(axes: Axes, values: Floats, axis: Axis) -> None:
     axis.set_major_formatter(lambda x, _: f"{x:g}")
 
 
+def several_magnitudes(axes: Axes, values: Floats) -> None:
+    """Make the vertical axis symmetric-logarithmic if half of the values would lie on one line of a linear one.
+
+    That is so where they are within a thousandth of the largest from zero.
+    """
+    from matplotlib.ticker import NullLocator, SymmetricalLogLocator
+
+    known = values[np.isfinite(values)]
+    sizes = np.abs(known[known != 0])
+    if not len(sizes) or sizes.max() < MAGNITUDES * np.median(sizes):
+        return
+    straight = 10.0 ** np.floor(np.log10(max(np.quantile(sizes, 0.02), sizes.max() / MOST_MAGNITUDES)))
+    axes.set_yscale("symlog", linthresh=straight, linscale=0.5)
+    decades = SymmetricalLogLocator(linthresh=straight, base=10)
+    decades.set_params(numticks=6)
+    axes.yaxis.set_major_locator(decades)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(_value)
+    low, high = float(known.min()), float(known.max())
+    axes.set_ylim(_beyond(low, -straight), _beyond(high, straight))
+
+
+def _beyond(limit: float, outwards: float) -> float:
+    """A limit of a logarithmic axis with room beyond it; ``outwards``: what a step from zero is there."""
+    if abs(limit) < abs(outwards):
+        return limit + outwards / 4
+    return limit * 1.5 if limit * outwards > 0 else limit / 1.5
+
+
 def _value(x: float, _: Any) -> str:
     """Format a tick: ``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
     suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
@@ -341,8 +375,8 @@ def _wrap(label: str) -> str:
 
 def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) -> None:
     """Write each label beside the end of its line and join them; labels are a ``gap`` (share of the height) apart."""
-    low, high = axes.get_ylim()
-    places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
+    ends = axes.transData.transform([(curve.band.grid[-1], curve.band.mean[-1]) for curve in shown.curves])
+    places = spread_labels(axes.transAxes.inverted().transform(ends)[:, 1].tolist(), gap)
     right = 0.98 * max(float(curve.band.grid[-1]) for curve in shown.curves)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
         colour = _colour(curve.rank)
@@ -358,8 +392,7 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) ->
 def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:
     """Return the wrapped label of each group by rank for a figure ``width`` inches wide, and the labels per row."""
     room = int(11 * width) - 8  # letters
-    known = {curve.rank: curve.label for shown in panels for curve in shown.curves}
-    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in sorted(known) if known[rank]}
+    labels = {rank: "\n".join(textwrap.wrap(label, room)) for rank, label in labels_of(panels).items()}
     if not labels:
         return {}, 1
     widest = max(len(line) for label in labels.values() for line in label.split("\n"))

@@ -141,7 +141,7 @@ def test_pictures_are_the_same_bytes_again() -> None:
 
 def test_the_legend_counts_the_runs_that_have_the_metric() -> None:
     shown = panel_of([[40, 40, 40], [30]])
-    assert [curve.label for curve in shown.curves] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
+    assert [*labels_of([shown]).values()] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
 
 
 def test_time_is_told_in_a_unit_that_fits() -> None:
