@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evorl.analysis.axes import readable_axis, several_magnitudes
 from evorl.analysis.groups import group_runs
 from evorl.analysis.panels import Curve, Panel, labels_of, make_panel
 from evorl.analysis.runs import RunRecord
@@ -20,7 +21,6 @@ from evorl.util.typed import unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Text
     from matplotlib.transforms import BboxBase
@@ -41,10 +41,6 @@ ABOVE, BELOW = 0.4, 0.58
 TITLE_SIZE, TITLE_FITS = 10.5, 32
 """Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
 
-MAGNITUDES, MOST_MAGNITUDES = 1e3, 1e12
-"""How far the largest value is from the middle one on an axis that becomes logarithmic, and the most that it shows."""
-
-_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.5,
     "text.color": INK,
@@ -312,61 +308,6 @@ def _format_axis(axes: Axes, shown: Panel) -> None:
     axes.set_xlabel(shown.unit)
     axes.set_ylabel(shown.quantity)
     axes.margins(x=0.01)
-
-
-def readable_axis(axis: Axis, most: int) -> None:
-    """Put at most ``most`` round numbers in short form on an axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(_value)
-
-
-def log_axis(axes: Axes, values: Floats, axis: Axis) -> None:
-    """Make an axis logarithmic, with plain numbers as labels."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    narrow = np.nanmax(values) < 100 * np.nanmin(values)
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda x, _: f"{x:g}")
-
-
-def several_magnitudes(axes: Axes, values: Floats) -> None:
-    """Make the vertical axis symmetric-logarithmic if half of the values would lie on one line of a linear one.
-
-    That is so where they are within a thousandth of the largest from zero.
-    """
-    from matplotlib.ticker import NullLocator, SymmetricalLogLocator
-
-    known = values[np.isfinite(values)]
-    sizes = np.abs(known[known != 0])
-    if not len(sizes) or sizes.max() < MAGNITUDES * np.median(sizes):
-        return
-    straight = 10.0 ** np.floor(np.log10(max(np.quantile(sizes, 0.02), sizes.max() / MOST_MAGNITUDES)))
-    axes.set_yscale("symlog", linthresh=straight, linscale=0.5)
-    decades = SymmetricalLogLocator(linthresh=straight, base=10)
-    decades.set_params(numticks=6)
-    axes.yaxis.set_major_locator(decades)
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(_value)
-    low, high = float(known.min()), float(known.max())
-    axes.set_ylim(_beyond(low, -straight), _beyond(high, straight))
-
-
-def _beyond(limit: float, outwards: float) -> float:
-    """A limit of a logarithmic axis with room beyond it; ``outwards``: what a step from zero is there."""
-    if abs(limit) < abs(outwards):
-        return limit + outwards / 4
-    return limit * 1.5 if limit * outwards > 0 else limit / 1.5
-
-
-def _value(x: float, _: Any) -> str:
-    """Format a tick: ``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
-    suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
-    scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
-    return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
 
 
 def _wrap(label: str) -> str:

@@ -12,7 +12,7 @@ def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
     """Return warnings that affect how the numbers can be read. ``world``: its name, where the report has several."""
     of_world = f"{world}: " if world else ""
     runs = [run for group in groups for run in group.runs]
-    open_ends = sum(run.state != "finished" for run in runs)
+    open_ends = sum(run.state != "finished" and not run.tells_nothing for run in runs)
     unlike = _unlike(groups)
     known = f"{of_world}{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
     return [
@@ -36,7 +36,7 @@ def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
         *([known] if open_ends else []),
         *(f"{run.directory}: {count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
-        *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
+        *(f"{run.directory}: no metrics yet." for run in runs if not run.series and run.state != "failed"),
     ]
 
 

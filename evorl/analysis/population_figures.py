@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, log_axis, readable_axis, several_magnitudes, style
+from evorl.analysis.axes import log_axis, readable_axis, several_magnitudes
+from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, style
 from evorl.analysis.fronts import (
     MAX_DOTS,
     RASTER_ABOVE,

@@ -13,8 +13,8 @@ BUDGET = "budget.steps"
 def is_default(name: str, config: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether a run's period follows from its budget. ``name``: a key of `PARTS`.
 
-    ``config``: as it was written, with dotted keys: it holds a part of the run's own budget for null, which a resume with
-    a larger budget does not move. ``words`` are those of the command line that began the run.
+    ``config``: as it was written, with dotted keys. For null it may hold a part of the run's own budget, which a resume
+    with a larger budget does not move. ``words`` are those of the command line that began the run.
     """
     every = config.get(f"{name}.every")
     if every is None:

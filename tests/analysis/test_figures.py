@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from evorl.analysis.figures import _value, metrics_figure, panel_figure, render, render_inset, spread_labels
+from evorl.analysis.axes import _value
+from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset, spread_labels
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
-from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.panels import Panel, labels_of, make_panel
 from evorl.analysis.report_figures import shading
 from evorl.analysis.runs import RunRecord, Series
 
