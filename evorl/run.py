@@ -123,7 +123,8 @@ def _single(composed: DictConfig) -> Path:
     HydraConfig.instance().set_config(composed)
     chosen = composed.hydra.runtime.choices
     against = [] if chosen.get("opponents", "none") == "none" else ["opponents"]  # a config of one's own may lack it
-    groups = ["mdp", "rl", "ec", *against, "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
+    learner = [] if chosen["mdp"] == "problem" else ["rl"]  # a problem is not played by a learner
+    groups = ["mdp", *learner, "ec", *against, "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world

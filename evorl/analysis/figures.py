@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evorl.analysis.axes import readable_axis, several_magnitudes
 from evorl.analysis.groups import group_runs
-from evorl.analysis.panels import Curve, Panel, make_panel
+from evorl.analysis.panels import Curve, Panel, labels_of, make_panel
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.statistics import Band, Floats
 from evorl.util.text import printable
@@ -20,7 +21,6 @@ from evorl.util.typed import unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Text
     from matplotlib.transforms import BboxBase
@@ -41,7 +41,6 @@ ABOVE, BELOW = 0.4, 0.58
 TITLE_SIZE, TITLE_FITS = 10.5, 32
 """Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
 
-_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.5,
     "text.color": INK,
@@ -76,7 +75,8 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
     from matplotlib.figure import Figure
 
     with style():
-        labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
+        known = labels_of([shown])
+        labels = [_wrap(dash_sign(curve.rank) + known.get(curve.rank, "")) for curve in shown.curves]
         gap = max(label.count("\n") + 1 for label in labels) * 10.5 + 3  # points
         figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + BELOW + ABOVE)) if direct else (4.6, 2.9))
         height = figure.get_figheight()
@@ -224,6 +224,7 @@ def draw_panel(axes: Axes, shown: Panel) -> None:
         _draw_curve(axes, curve, shown.interval(curve), points)
     axes.set_ylim(low - room, high + room)
     _format_axis(axes, shown)
+    several_magnitudes(axes, np.concatenate([y for curve in shown.curves for _, y in curve.raw]))
 
 
 def spread_labels(places: Sequence[float], gap: float) -> list[float]:
@@ -309,40 +310,14 @@ def _format_axis(axes: Axes, shown: Panel) -> None:
     axes.margins(x=0.01)
 
 
-def readable_axis(axis: Axis, most: int) -> None:
-    """Put at most ``most`` round numbers in short form on an axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(_value)
-
-
-def log_axis(axes: Axes, values: Floats, axis: Axis) -> None:
-    """Make an axis logarithmic, with plain numbers as labels."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    narrow = np.nanmax(values) < 100 * np.nanmin(values)
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda x, _: f"{x:g}")
-
-
-def _value(x: float, _: Any) -> str:
-    """Format a tick: ``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
-    suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
-    scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
-    return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
-
-
 def _wrap(label: str) -> str:
     return "\n".join(textwrap.wrap(label, 30, break_long_words=True))
 
 
 def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) -> None:
     """Write each label beside the end of its line and join them; labels are a ``gap`` (share of the height) apart."""
-    low, high = axes.get_ylim()
-    places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
+    ends = axes.transData.transform([(curve.band.grid[-1], curve.band.mean[-1]) for curve in shown.curves])
+    places = spread_labels(axes.transAxes.inverted().transform(ends)[:, 1].tolist(), gap)
     right = 0.98 * max(float(curve.band.grid[-1]) for curve in shown.curves)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
         colour = _colour(curve.rank)
@@ -358,8 +333,7 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) ->
 def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:
     """Return the wrapped label of each group by rank for a figure ``width`` inches wide, and the labels per row."""
     room = int(11 * width) - 8  # letters
-    known = {curve.rank: curve.label for shown in panels for curve in shown.curves}
-    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in sorted(known) if known[rank]}
+    labels = {rank: "\n".join(textwrap.wrap(label, room)) for rank, label in labels_of(panels).items()}
     if not labels:
         return {}, 1
     widest = max(len(line) for label in labels.values() for line in label.split("\n"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis
+from evorl.analysis.axes import readable_axis
+from evorl.analysis.figures import COLOURS, INK, MUTED
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.statistics import Floats
 from evorl.analysis.sweep_figure import SHADES

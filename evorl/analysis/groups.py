@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.analysis.runs import RunRecord, flatten, is_number
+from evorl.training.periods import PARTS, in_steps, is_default
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.schedule import Anneal
 from evorl.util.text import printable
@@ -47,6 +48,17 @@ class Group:
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
         return printable((text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark)
+
+
+def labels_beside(groups: Sequence[Group]) -> list[str]:
+    """The labels of groups in one picture, without the keys whose value all of them share.
+
+    They are the usual labels where the shorter ones would be alike.
+    """
+    keys = groups[0].values if groups else ()
+    differing = [key for key in keys if len({repr(group.values.get(key)) for group in groups}) > 1]
+    short = [replace(group, values={key: group.values[key] for key in differing}, mark="").label for group in groups]
+    return short if len({*short}) == len(groups) > 1 else [group.label for group in groups]
 
 
 def format_value(value: Any) -> str:
@@ -88,7 +100,7 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Return each key that differs among the runs, except seeds and ``record``, with its value in each run."""
     leaves = [_leaves(run) for run in runs]
     keys = sorted({key for leaf in leaves for key in leaf})
-    columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys}
+    columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys} | _period_columns(runs)
     varied = {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
     return _fold_schedules(varied, leaves)
 
@@ -101,15 +113,27 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
     """
     if by:
         return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
+    keys = _distinguishing_keys(telling(runs))
+    leaves = [_leaves(run) for run in runs]
+    values = [leaf | _schedules(leaf) for leaf in leaves]
+    columns = {key: [own.get(key, MISSING) for own in values] for key in keys} | _period_columns(runs)
+    return _grouped(runs, {key: columns[key] for key in keys})
+
+
+def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """The runs that decide which keys distinguish groups: all but those that failed before they wrote a value."""
+    return [run for run in runs if not run.tells_nothing] or runs
+
+
+def _distinguishing_keys(runs: Sequence[RunRecord]) -> list[str]:
     varied = differences(runs)
     for number, config_group in enumerate(SCALE_GROUPS):
         if not _distinguishes_same_seed(runs, varied, config_group, SCALE_GROUPS[number + 1 :]):
             varied = {key: column for key, column in varied.items() if _config_group(key) != config_group}
     choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
-    keys = _most_informative_first(
+    return _most_informative_first(
         {key: column for key, column in varied.items() if _is_informative(key, varied)}, choices
     )
-    return _grouped(runs, {key: varied[key] for key in keys})
 
 
 def regroup(members: Mapping[str, Sequence[Group]]) -> dict[str, list[Group]]:
@@ -132,12 +156,13 @@ def named_values(run: RunRecord) -> dict[str, Any]:
 
 def settings(run: RunRecord) -> str:
     """What repetitions of an experiment have in common: all of the config but seeds, amount and place of work."""
-    return repr({key: value for key, value in _leaves(run).items() if _config_group(key) not in SCALE_GROUPS})
+    leaves = _leaves(run) | {f"{name}.every": _chosen_period(name, run) for name in PARTS}
+    return repr({key: value for key, value in leaves.items() if _config_group(key) not in SCALE_GROUPS})
 
 
 def pooled(runs: Sequence[RunRecord]) -> list[str]:
     """Return the keys, but for amount and place of work, in which the runs of a group differ."""
-    return [key for key in differences(runs) if _config_group(key) not in SCALE_GROUPS]
+    return [key for key in differences(telling(runs)) if _config_group(key) not in SCALE_GROUPS]
 
 
 def check_keys(by: Sequence[str], runs: Sequence[RunRecord]) -> None:
@@ -215,8 +240,9 @@ def _world_name(run: RunRecord) -> str:
 def _leaves(run: RunRecord) -> dict[str, Any]:
     """Return the relevant config keys; a ``_target_`` is replaced by the chosen file (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
+    ignored = IGNORED_GROUPS if run.has_learner else (*IGNORED_GROUPS, "rl")
     for key, value in run.config.items():
-        if key in IGNORED or _config_group(key) in IGNORED_GROUPS:
+        if key in IGNORED or _config_group(key) in ignored:
             continue
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
@@ -232,6 +258,22 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     if leaves.get("budget.steps", MISSING) is None:
         leaves["budget.steps"] = run.config.get("mdp.budget")
     return leaves
+
+
+def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """The periods of each run: null where it follows from a budget, unless the periods of all runs are alike."""
+    columns: dict[str, list[Any]] = {}
+    for name in PARTS:
+        key = f"{name}.every"
+        if any(key in run.config for run in runs):
+            steps = [in_steps(name, run.config) for run in runs]
+            columns[key] = steps if len({*steps}) == 1 else [_chosen_period(name, run) for run in runs]
+    return columns
+
+
+def _chosen_period(name: str, run: RunRecord) -> Any:
+    """A period of a run; null where it follows from a budget."""
+    return None if is_default(name, run.config, run.words) else run.config.get(f"{name}.every")
 
 
 def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -23,6 +23,10 @@ CURVES = ("eval/fitness_mean", "eval/return_mean", "population/best", "train/ret
 """Metrics that show since when a group leads; the first for which every ranked group has a curve is used."""
 
 
+MOST_NAMES = 3
+"""Most groups named that are equal to the best."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Headline:
     """The best run of a world, and sentences on its group."""
@@ -44,6 +48,10 @@ class _Ranked:
     @property
     def mean(self) -> float:
         return float(np.mean(self.values))
+
+    def equals(self, other: _Ranked) -> bool:
+        """Whether the means are equal, but for the rounding of sums."""
+        return math.isclose(self.mean, other.mean, rel_tol=1e-12)
 
 
 def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest: bool = False) -> Headline:
@@ -115,7 +123,11 @@ def _standing(measure: str, ranked: Sequence[_Ranked], compared: Sequence[Compar
     if len(ranked) == 1:
         spread = f", from {format_number(min(first.values))} to {format_number(max(first.values))}" if n > 1 else ""
         return f"{score[0].upper()}{score[1:]}{of}{spread}."
-    second = ranked[1]
+    second, equal = ranked[1], [entry.group.label for entry in ranked[1:] if entry.equals(first)]
+    if equal:
+        others = [*equal[:MOST_NAMES], *([f"{len(equal) - MOST_NAMES} more"] if len(equal) > MOST_NAMES else [])]
+        verdict = _verdict(first.group, second.group, compared) if len(equal) == 1 else ""
+        return f"Best: {first.group.label}, {score}{of}. Equal: {', '.join(others)}{verdict}."
     gap = format_number(abs(first.mean - second.mean))
     side = "below" if lowest else "above"
     alone = " One run of each says little." if n == len(second.values) == 1 else ""
@@ -145,7 +157,8 @@ def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> s
             rank = next(rank for rank, group in enumerate(groups) if group is ranked[0].group)
             since, end = lead_since(panel, rank, lowest=lowest), max(run.steps for run in ranked[0].group.runs)
             if since is None:
-                return f"By {metric} it does not lead at the end."
+                tie = ranked[0].equals(ranked[1])
+                return "" if tie else f"By {metric} it does not lead at the end."
             return f"By {metric} it leads since step {since:,.0f} of {end:,.0f}."
     return ""
 

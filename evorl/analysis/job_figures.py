@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.analysis.figures import COLOURS, MUTED, PAPER, RULE, log_axis, readable_axis, style
+from evorl.analysis.axes import log_axis, readable_axis
+from evorl.analysis.figures import COLOURS, MUTED, PAPER, RULE, style
 from evorl.analysis.fronts import STEPS
 from evorl.analysis.jobs import ACTIVITIES, CRITIC, EVOLVED, MEAN, RANDOM, TRAIN, TRAINED, JobLog
 from evorl.analysis.runs import RunRecord, Series

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.analysis.figures import COLOURS, readable_axis
+from evorl.analysis.axes import readable_axis
+from evorl.analysis.figures import COLOURS
 from evorl.analysis.fronts import colour_bar, robust_range, shades
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.runs import is_number

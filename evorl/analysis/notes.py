@@ -5,37 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from evorl.analysis.groups import Group, differences, pooled, settings
+from evorl.analysis.groups import Group, differences, pooled, settings, telling
 
 
-def warnings(groups: Sequence[Group]) -> list[str]:
-    """Return warnings that affect how the numbers can be read."""
+def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
+    """Return warnings that affect how the numbers can be read. ``world``: its name, where the report has several."""
+    of_world = f"{world}: " if world else ""
     runs = [run for group in groups for run in group.runs]
-    open_ends = sum(run.state != "finished" for run in runs)
+    open_ends = sum(run.state != "finished" and not run.tells_nothing for run in runs)
     unlike = _unlike(groups)
-    known = f"{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
+    known = f"{of_world}{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
     return [
         *(
-            f"{group.label}: {seeds}, so its interval is too narrow."
+            f"{of_world}{group.label}: {seeds}, so its interval is too narrow."
             for group in groups
             if (seeds := _repeated_seeds(group))
         ),
         *(
-            f"{group.label}: puts runs together that differ in {', '.join(apart)}."
+            f"{of_world}{group.label}: puts runs together that differ in {', '.join(apart)}."
             for group in groups
             if (apart := pooled(group.runs))
         ),
         *(
-            f"{group.label}: means over runs of unlike {keys}."
+            f"{of_world}{group.label}: means over runs of unlike {keys}."
             for group in groups
             if (keys := _differing_budget_keys(group))
         ),
-        *([f"The groups have unlike {unlike}, which their differences may be due to."] if unlike else []),
+        *([f"{of_world}The groups have unlike {unlike}, which their differences may be due to."] if unlike else []),
         *uneven_tuning([run.choices for run in runs]),
         *([known] if open_ends else []),
         *(f"{run.directory}: {count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
-        *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
+        *(f"{run.directory}: no metrics yet." for run in runs if not run.series and run.state != "failed"),
     ]
 
 
@@ -61,19 +62,19 @@ def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _repeated_seeds(group: Group) -> str:
-    alike = Counter((str(run.seed), settings(run)) for run in group.runs)
+    alike = Counter((str(run.seed), settings(run)) for run in telling(group.runs))
     twice = list(dict.fromkeys(seed for (seed, _), n in alike.items() if n > 1))
     return f"seed {', '.join(twice)} counts more than once" if twice else ""
 
 
 def _differing_budget_keys(group: Group) -> str:
     """Return the keys of the budget in which the runs of a group differ."""
-    return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))
+    return ", ".join(key for key in differences(telling(group.runs)) if key.startswith("budget."))
 
 
 def _unlike(groups: Sequence[Group]) -> str:
     """Return the keys of the budget whose values differ between groups, where no label says so."""
-    keys = differences([run for group in groups for run in group.runs])
+    keys = differences(telling([run for group in groups for run in group.runs]))
     return ", ".join(
         key
         for key in keys
@@ -84,7 +85,7 @@ def _unlike(groups: Sequence[Group]) -> str:
 
 
 def _values(group: Group, key: str) -> frozenset[str]:
-    return frozenset(repr(run.config.get(key)) for run in group.runs)
+    return frozenset(repr(run.config.get(key)) for run in telling(group.runs))
 
 
 def count(n: int, noun: str) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import numpy as np
 
-from evorl.analysis.figures import INK, RULE, readable_axis, style
+from evorl.analysis.axes import readable_axis
+from evorl.analysis.figures import INK, RULE, style
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, further_lines
 from evorl.analysis.statistics import Floats

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.analysis.groups import Group
+from evorl.analysis.groups import Group, labels_beside
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Band, Floats, band, common_grid, smooth
 from evorl.record.metrics import METRICS, declared
@@ -26,7 +26,7 @@ SMOOTHING = 1 / 40
 class Curve:
     """One group in a panel: its rank among the groups, the recorded points (x, y) of each run, and their band."""
 
-    label: str
+    group: Group
     rank: int
     raw: Sequence[Points]
     band: Band
@@ -43,6 +43,8 @@ class Panel:
     unit: str
     """Label of the horizontal axis."""
     curves: Sequence[Curve]
+    labelled: bool = True
+    """Whether there are several runs, which labels tell apart."""
 
     @property
     def at_end_only(self) -> bool:
@@ -73,7 +75,7 @@ def make_panel(
 ) -> Panel:
     """Smooth a metric of each run, then compute mean and interval over the runs of each group.
 
-    At least one run must have recorded the metric. The curve of a single run has no label. ``unit_s``: seconds of the
+    At least one run must have recorded the metric. ``unit_s``: seconds of the
     unit of time; None takes the one that suits the length of the runs.
     """
     series = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups]
@@ -81,13 +83,26 @@ def make_panel(
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
     scale = scale if unit_s is None else unit_s
     raw = [[_points(curve, axis, scale) for curve in several] for several in series]
-    only_run = len(groups) == 1 and len(groups[0].runs) == 1
     curves = [
-        Curve(label="" if only_run else f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))
+        Curve(group=group, rank=rank, raw=points, band=_band(points))
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
-    return Panel(metric=metric, title=printable(metric), quantity=_quantity(metric), unit=unit, curves=curves)
+    return Panel(
+        metric=metric, title=printable(metric), quantity=_quantity(metric), unit=unit, curves=curves,
+        labelled=len(groups) > 1 or len(groups[0].runs) > 1,
+    )  # fmt: skip
+
+
+def labels_of(panels: Sequence[Panel]) -> dict[int, str]:
+    """The label of each group in a picture of these panels, by rank, with its number of runs; empty for a single run.
+
+    Keys whose value all groups of the picture share are left out.
+    """
+    curves = {curve.rank: curve for shown in panels if shown.labelled for curve in shown.curves}
+    ranks = sorted(curves)
+    labels = labels_beside([curves[rank].group for rank in ranks])
+    return {rank: f"{label} (n={len(curves[rank].raw)})" for rank, label in zip(ranks, labels, strict=True)}
 
 
 def _quantity(metric: str) -> str:

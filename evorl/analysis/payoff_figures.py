@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis, render_inset, style
+from evorl.analysis.axes import readable_axis
+from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
 from evorl.analysis.html_page import Page, Section, to_html
 from evorl.analysis.opponents import short
 

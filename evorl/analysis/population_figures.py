@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, log_axis, readable_axis, style
+from evorl.analysis.axes import log_axis, readable_axis, several_magnitudes
+from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, style
 from evorl.analysis.fronts import (
     MAX_DOTS,
     RASTER_ABOVE,
@@ -100,6 +101,7 @@ def _draw_over_time(axes: Axes, log: PopulationLog, values: Floats) -> None:
     axes.set_ylim(robust_limits(values))
     readable_axis(axes.xaxis, 5)
     readable_axis(axes.yaxis, 5)
+    several_magnitudes(axes, values)
 
 
 # ------------------------------------------------------------------ genes
@@ -185,6 +187,7 @@ def keys_figure(log: PopulationLog) -> Figure:
         if number % columns == 0:
             axes.set_ylabel(log.ranked_by)
         readable_axis(axes.yaxis, 5)
+        several_magnitudes(axes, fitness)
         if ticks:
             axes.set_xticks(range(len(ticks)), ticks)
             axes.set_xlim(-0.5, len(ticks) - 0.5)

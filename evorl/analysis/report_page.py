@@ -185,7 +185,8 @@ def _payoffs_section(title: str, table: PayoffTable) -> PopulationSection:
 
 def _title(runs: Sequence[RunRecord], parts: Sequence[WorldReport]) -> str:
     """Return what all runs have in common: ``pong · ppo``."""
-    chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
+    used = ("rl", "ec") if any(run.has_learner for run in runs) else ("ec",)
+    chosen = [{run.choices.get(group) or "none" for run in runs} for group in used]
     shared: list[set[str]] = [{part.name for part in parts}, *chosen]
     names = [next(iter(choice)) for choice in shared if len(choice) == 1]
     return " · ".join(name for name in names if name != "none") or "Report"

@@ -94,7 +94,9 @@ def world_words(part: WorldReport) -> dict[str, str]:
 
 def page_notes(content: Content) -> list[str]:
     """Sentences on the report as a whole: what was left out, and what affects how the numbers can be read."""
-    return [*content.notes, *(note for part in content.worlds for note in warnings(part.groups))]
+    several = len(content.worlds) > 1
+    own = [warnings(part.groups, part.name if several else "") for part in content.worlds]
+    return [*content.notes, *(note for notes in own for note in notes)]
 
 
 def population_tables(part: WorldReport) -> dict[str, Text]:

@@ -57,6 +57,8 @@ class RunRecord:
     """Where the run was begun, which it may have been moved from."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """The chosen file of each config group (``mdp``: ``pong``); empty if Hydra did not record it."""
+    words: Sequence[str] = ()
+    """Those of the command line that began it, as far as Hydra recorded them."""
     series: Mapping[str, Series] = field(default_factory=dict)
     result: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +75,16 @@ class RunRecord:
     @property
     def seed(self) -> Any:
         return self.config.get("seed")
+
+    @property
+    def has_learner(self) -> bool:
+        """Whether its ``rl`` has any effect: a problem is not played by a learner."""
+        return self.choices.get("mdp") != "problem"
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether it failed before it wrote any value."""
+        return self.state == "failed" and not self.series
 
     def last(self, metric: str) -> float | None:
         """Return the newest value of a metric; None if it was never written."""
@@ -114,6 +126,7 @@ def read_run(directory: Path) -> RunRecord:
         home=None if home is None else Path(home),
         config=_read_config(directory),
         choices=_choices(hydra),
+        words=_words(hydra),
         series=series,
         result=result,
         provenance=documents.get(PROVENANCE, {}),
@@ -312,6 +325,12 @@ def _choices(hydra: Mapping[str, Any]) -> dict[str, str]:
     chosen = {key.removeprefix(prefix): value for key, value in hydra.items() if key.startswith(prefix)}
     named = {group: str(value) for group, value in chosen.items() if value is not None}
     return {group: choice for group, choice in named.items() if not group.startswith("hydra/")}
+
+
+def _words(hydra: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of the command line as recorded by Hydra, without those for Hydra itself."""
+    words = hydra.get("hydra.overrides.task")
+    return tuple(map(str, words)) if isinstance(words, list) else ()
 
 
 def is_number(value: Any) -> bool:

@@ -40,7 +40,7 @@ def shown_run(run: RunRecord, name: str, keys: Sequence[str] = ()) -> ShownRun:
     path = newest_film(run.directory)
     if path is None:
         filming = command.evaluate(f"run={run.directory}", "checkpoint=best", "video=best")
-        caption = f"No film yet: {filming}" if run.choices.get("mdp") != "problem" else ""
+        caption = f"No film yet: {filming}" if run.has_learner else ""
     else:
         caption = f"{path.name} of run {name}"
         film = _read(path)

@@ -69,7 +69,8 @@ def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
     """Return the fitness of the groups; None with fewer than three groups or two keys."""
     scored = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
     known = [(group, values) for group, values in scored if values]
-    keys = list(groups[0].values)[:MAX_SCALES]
+    columns = {key: {repr(group.values[key]) for group, _ in known} for key in groups[0].values}
+    keys = [key for key, values in columns.items() if len(values) > 1][:MAX_SCALES]
     if len(keys) < 2 or len(known) < 3:
         return None
     return SweepFitness(

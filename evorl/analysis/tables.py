@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from evorl.analysis import csv_files
-from evorl.analysis.groups import Group, format_value
+from evorl.analysis.groups import Group, format_value, telling
 from evorl.analysis.runs import RunRecord, State, is_number
 from evorl.analysis.sweeps import PendingJob
 from evorl.ops.student_t import half_width
@@ -71,7 +71,7 @@ def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> lis
 
 def group_rows(groups: Sequence[Group]) -> list[Row]:
     """Return one row per group: varied keys, number of runs, and mean and interval of each metric over its runs."""
-    measured = [[summary_metrics(run) for run in group.runs] for group in groups]
+    measured = [[summary_metrics(run) for run in telling(group.runs)] for group in groups]
     columns = _columns([row for rows in measured for row in rows])
     return [
         _varied(group)

@@ -31,7 +31,8 @@ from evorl.jobs.identity import same_players, same_source
 from evorl.jobs.job import is_run, optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
-from evorl.training.experiment import PARTS, Experiment
+from evorl.training.experiment import Experiment
+from evorl.training.periods import PARTS
 from evorl.util import run_directory
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest

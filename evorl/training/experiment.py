@@ -15,11 +15,9 @@ from evorl.opponents.core import Opponents, Pooled
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
+from evorl.training.periods import PARTS
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
-
-PARTS = {"eval": 10, "checkpoint": 20}
-"""Default number of periods in a budget: the run's own when it began if that was smaller, else the world's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from evorl.analysis.figures import _value, metrics_figure, panel_figure, render, render_inset, spread_labels
+from evorl.analysis.axes import _value
+from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset, spread_labels
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
-from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.panels import Panel, labels_of, make_panel
 from evorl.analysis.report_figures import shading
 from evorl.analysis.runs import RunRecord, Series
 
@@ -141,7 +142,7 @@ def test_pictures_are_the_same_bytes_again() -> None:
 
 def test_the_legend_counts_the_runs_that_have_the_metric() -> None:
     shown = panel_of([[40, 40, 40], [30]])
-    assert [curve.label for curve in shown.curves] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
+    assert [*labels_of([shown]).values()] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
 
 
 def test_time_is_told_in_a_unit_that_fits() -> None:

@@ -14,6 +14,7 @@ from evorl.analysis.groups import (
     differences,
     format_value,
     group_runs,
+    labels_beside,
     regroup,
     runs_by_world,
 )
@@ -243,3 +244,61 @@ def test_worlds_share_the_keys_of_their_groups() -> None:
 def test_games_of_atari_are_worlds_of_their_own() -> None:
     games = [{"mdp._target_": "evorl.mdp.atari.Atari", "mdp.game": game} for game in ("pong", "breakout")]
     assert [*runs_by_world(runs(*games))] == ["Atari breakout", "Atari pong"]
+
+
+def period_run(seed: int, steps: int, every: int | None, *words: str) -> RunRecord:
+    config = PPO | {"seed": seed, "mdp.budget": 25_000, "budget.steps": steps, "eval.every": every}
+    return RunRecord(directory=Path(str(seed)), config=config, words=[f"budget.steps={steps}", *words])
+
+
+def test_periods_that_follow_from_the_budget_separate_no_groups() -> None:
+    """The config of a run shorter than the world's budget holds its own periods, and that of a longer run null."""
+    several = [period_run(1, 5_000, 500), period_run(2, 6_000, 600), period_run(3, 50_000, None)]
+    assert [group.label for group in group_runs(several)] == ["all runs"]
+    assert "eval.every" not in differences(several)
+
+
+def test_a_period_that_was_chosen_separates_groups() -> None:
+    several = [period_run(1, 5_000, 500), period_run(2, 5_000, 100, "eval.every=100")]
+    assert [group.label for group in group_runs(several)] == ["eval.every=100", "eval.every=null"]
+    chosen = [period_run(1, 5_000, 500, "eval.every=500"), period_run(2, 50_000, 500, "eval.every=500")]
+    assert [group.label for group in group_runs(chosen)] == ["all runs"]
+    alike = [period_run(1, 5_000, 500), period_run(2, 5_000, 500, "eval.every=500")]
+    assert [group.label for group in group_runs(alike)] == ["all runs"]
+
+
+def failed(number: int, config: dict[str, Any]) -> RunRecord:
+    return RunRecord(directory=Path(str(number)), config=config, state="failed", reason="broken")
+
+
+def test_a_failed_run_without_values_adds_no_key() -> None:
+    finished = runs(*(PPO | {"rl.lr": lr, "seed": 1} for lr in (0.1, 0.2)))
+    found = group_runs([*finished, failed(2, PPO | {"rl.lr": 0.1, "rl.clip": 9, "seed": 1, "budget.steps": 9})])
+    assert [(group.label, len(group.runs)) for group in found] == [("rl.lr=0.1", 2), ("rl.lr=0.2", 1)]
+    told = warnings(found)
+    assert "2: failed: broken" in told and "2: no metrics yet." not in told
+    assert not any(word in note for note in told for word in ("differ in", "counts", "unlike", "3 of"))
+    alone = [failed(number, PPO | {"rl.lr": float(number)}) for number in (1, 2)]
+    assert [group.label for group in group_runs(alone)] == ["rl.lr=1", "rl.lr=2"]
+
+
+def test_the_learner_of_a_problem_separates_no_groups() -> None:
+    of_problem = [config | {"ec.sigma": 0.1} for config in (PPO, A2C)]
+    assert [group.label for group in group_runs(runs(*of_problem, choices={"mdp": "problem"}))] == ["all runs"]
+
+
+def test_labels_in_a_picture_leave_out_what_its_groups_share() -> None:
+    several = group_runs(runs(*(PPO | {"rl.lr": lr, "rl.clip": clip} for lr, clip in ((1, 1), (1, 2), (2, 1)))))
+    assert labels_beside(several) == [group.label for group in several]
+    shared = [group for group in several if group.values["rl.lr"] == 1]
+    assert labels_beside(shared) == ["rl.clip=1", "rl.clip=2"]
+    assert labels_beside(shared[:1]) == [shared[0].label] and labels_beside([]) == []
+
+
+def test_notes_name_their_world_where_a_report_has_several() -> None:
+    groups = group_runs(
+        runs(*(PPO | {"rl.lr": lr, "budget.steps": steps} for lr, steps in ((0.1, 10), (0.2, 20)))), ["rl.lr"]
+    )
+    told = warnings(groups, "pong")
+    assert "pong: The groups have unlike budget.steps, which their differences may be due to." in told
+    assert "pong: 2 of 2 runs not finished: their newest values are shown." in told

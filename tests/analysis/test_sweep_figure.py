@@ -78,3 +78,10 @@ def test_equal_heights_and_missing_values_can_be_drawn() -> None:
     with Image.open(io.BytesIO(png)) as image:
         assert image.width > 200
     assert b"<image" not in render_inset(sweep_figure(shown))  # a page fetches nothing
+
+
+def test_a_group_without_a_fitness_adds_no_axis() -> None:
+    several = runs(["rl.lr", "rl.kind", "rl.clip"], [[*row, None] for row in GRID])
+    stopped = RunRecord(directory=Path("x"), config=several[0].config | {"rl.clip": 3}, state="interrupted")
+    shown = sweep_fitness(group_runs([*several, stopped]))
+    assert shown is not None and {*shown.keys} == {"rl.lr", "rl.kind"}

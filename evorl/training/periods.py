@@ -1,0 +1,38 @@
+"""The default periods of evaluations and checkpoints, and whether a config has them or others that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PARTS = {"eval": 10, "checkpoint": 20}
+"""Default number of periods in a budget: the run's own when it began if that was smaller, else the world's."""
+BUDGET = "budget.steps"
+
+
+def is_default(name: str, config: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether a run's period follows from its budget. ``name``: a key of `PARTS`.
+
+    ``config``: as it was written, with dotted keys. For null it may hold a part of the run's own budget, which a resume
+    with a larger budget does not move. ``words`` are those of the command line that began the run.
+    """
+    every = config.get(f"{name}.every")
+    if every is None:
+        return True
+    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    budgets = [config.get(BUDGET), _number(given.get(BUDGET, ""))]
+    parts = [steps // PARTS[name] for steps in budgets if isinstance(steps, int)]
+    return every in parts and not {name, f"{name}.every"} & {*given}
+
+
+def in_steps(name: str, config: Mapping[str, Any]) -> int | None:
+    """A run's period in environment steps; None where its config does not say."""
+    every, budget = config.get(f"{name}.every"), config.get("mdp.budget")
+    if every is None and isinstance(budget, int):
+        return budget // PARTS[name]
+    return every if isinstance(every, int) else None
+
+
+def _number(word: str) -> int | None:
+    digits = word.replace("_", "")
+    return int(digits) if digits.isdecimal() else None

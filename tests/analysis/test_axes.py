@@ -1,0 +1,39 @@
+"""Axes of figures: when one is symmetric-logarithmic, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from evorl.analysis.axes import several_magnitudes
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        (-np.geomspace(300, 1e-3, 50), "symlog"),  # a problem on its way to 0
+        (np.r_[-np.geomspace(300, 1e-3, 50), 1e-3], "symlog"),
+        (np.linspace(-1400, -150, 50), "linear"),
+        (np.linspace(-1, 1, 50), "linear"),
+        ([0, 0, 0, 5], "linear"),
+        ([0, 0], "linear"),
+        ([np.nan, np.inf], "linear"),
+    ],
+)
+def test_an_axis_is_logarithmic_where_most_values_would_lie_on_one_line(values: Sequence[float], scale: str) -> None:
+    axes = Figure().subplots()
+    several_magnitudes(axes, np.asarray(values, np.float64))
+    assert axes.get_yscale() == scale
+
+
+def test_all_values_lie_within_the_axis_and_its_ticks_are_few() -> None:
+    values = np.r_[-np.geomspace(300, 1e-14, 90), 0.0]
+    axes = Figure().subplots()
+    several_magnitudes(axes, values)
+    low, high = axes.get_ylim()
+    assert low < values.min() and high > values.max()
+    shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert 3 <= len(shown) <= 9
