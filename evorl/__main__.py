@@ -11,7 +11,9 @@ from types import FrameType
 
 from evorl import __version__
 from evorl.util.command import lacking
+from evorl.util.errors import nearest_or_all
 from evorl.util.streams import ignore_write_errors
+from evorl.util.text import say
 
 COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new")
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -48,7 +50,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if words and words[0] in ("-h", "--help", "--version"):
         print(__version__ if words[0] == "--version" else USAGE)
         return 0
-    print(USAGE, file=sys.stderr)
+    if words:
+        say(f"evorl: no command {words[0]!r}{nearest_or_all(words[0], COMMANDS)}", sys.stderr)
+    else:
+        print(USAGE, file=sys.stderr)
     return 2
 
 

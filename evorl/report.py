@@ -37,7 +37,7 @@ from evorl.record import latest
 from evorl.reproduction import papers
 from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
-from evorl.util.names import check_names_directory
+from evorl.util.names import check_names_directory, no_such_run
 from evorl.util.text import printable, say
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
@@ -280,9 +280,7 @@ def _unknown(word: str) -> BadRequest:
     if equals and re.fullmatch(r"[\w.+~-]+", key):
         keys = [field.name for field in fields(Request)]
         return BadRequest(f"unknown key{nearest(key, keys)}; keys: {', '.join(keys)}", key=key)
-    above = Path(word).parent
-    names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
-    return BadRequest(f"{word}: no such run directory{nearest(word, names) or _near_table(word)}")
+    return no_such_run(word, hint=_near_table(word))
 
 
 def _near_table(word: str) -> str:

@@ -38,8 +38,10 @@ from evorl import __version__
 from evorl.cli import config
 from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
+from evorl.cli.hints import for_word
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import GROUPS, TUNED, format_value, parse, quote
+from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
 from evorl.jobs.identity import located
@@ -56,7 +58,12 @@ if TYPE_CHECKING:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl.run`` with these arguments and return its exit code."""
-    return config.command_line(run, words)
+    return config.command_line(_typed, words)
+
+
+def _typed(words: Sequence[str]) -> None:
+    check_chosen_once(words)  # from Python, where a program may add words to others, the last one counts
+    run(words)
 
 
 def run(words: Sequence[str]) -> Path | None:
@@ -72,6 +79,8 @@ def run(words: Sequence[str]) -> Path | None:
         with _opened(args) as hydra:
             complete(hydra, args, parser, name)
             return None
+    for word in args.overrides:
+        _check_has_key(word, args)
     args.overrides = [_with_latest(word) for word in args.overrides]
     overrides = {override.key_or_group: override.value() for override in parse(args.overrides)}
     if overrides.get("resume") is not None:
@@ -106,6 +115,16 @@ def _with_latest(word: str) -> str:
     return word
 
 
+def _check_has_key(word: str, args: argparse.Namespace) -> None:
+    """Raise `BadRequest` for a word without a key that is a choice or a run, with the key that takes it."""
+    if "=" in word or word.startswith("~"):
+        return
+    with _opened(args) as hydra:
+        meant = f"resume={word}" if job.is_run(Path(word)) else for_word(hydra, word)
+    if meant:
+        raise BadRequest(f"cannot read {word!r}; did you mean {meant}?")
+
+
 def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
     return config.opened(Path(args.config_path) if args.config_path else config.CONF, args.config_dir)
 
@@ -128,21 +147,31 @@ def _single(composed: DictConfig) -> Path:
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
-    say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
+    banner = f"evorl {__version__}: {choices}{world} seed={plain['seed']}"
     words, places = config.task_words(composed), config.hydra_words(composed)
     job.check_names(Path(composed.hydra.run.dir), "the run's directory", "hydra.run.dir")
     data, experiment = job.checked_experiment(plain, words)
-    return begin(composed, words, data, experiment, places)
+    return begin(composed, words, data, experiment, places, banner)
 
 
 def begin(
-    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, places: Sequence[str]
+    composed: DictConfig,
+    words: Sequence[str],
+    data: dict[str, Any],
+    experiment: Experiment,
+    places: Sequence[str],
+    banner: str = "",
 ) -> Path:
-    """Carry out a new run, and print the commands that follow it; return its directory. ``places``: Hydra's words."""
+    """Carry out a new run, and print the commands that follow it; return its directory.
+
+    ``places`` are Hydra's words. ``banner`` is printed once everything is checked.
+    """
     made: list[Path] = []
 
     def choose() -> Path:
         made.append(job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
+        if banner:
+            say(banner)
         return made[0]
 
     job.start_run(composed, words, data, experiment, choose)
@@ -169,16 +198,18 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
     with config.config_of(directory, "resume"):
         past = config.read_run_config(directory, "resume")
         data, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
-        say(f"evorl {__version__}: resume {directory}")
+        banner = f"evorl {__version__}: resume {directory}"
         experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
         if data["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
             if _genes(data) != _genes(past):
                 raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
+            say(banner)
             _finished(directory, result, experiment)
             return directory
         _refuse_less(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
+        say(banner)
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
         if _genes(data) != _genes(past):
             number = len(_older_configs(directory)) + 1
@@ -251,9 +282,8 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={data['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
-    say(f"evorl {__version__}: replay {directory}")
     data = located(directory, data) | {"replay": str(directory.absolute())}
-    return begin(composed, others, data, experiment, places)
+    return begin(composed, others, data, experiment, places, f"evorl {__version__}: replay {directory}")
 
 
 def _end(directory: Path) -> int:

@@ -332,7 +332,7 @@ def test_without_pygame_there_is_one_clear_line(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["run=nowhere"], "nowhere is no run"),
+        (["run=nowhere"], "nowhere: no such run directory"),
         ([], "run"),
         (["run={run}", "checkpoint=lates"], "did you mean latest?"),
         (["run={run}", "checkpoint=7"], "none of latest, best, "),

@@ -7,6 +7,7 @@ error is a `BadRequest` with the dotted key and the nearest valid name.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -29,11 +30,12 @@ from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
 from evorl.cli.targets import trust_word as trust_word
+from evorl.record import latest
 from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import plugins_of
 from evorl.util import command, plugins, run_directory
 from evorl.util.errors import BadRequest, Failure, reason, wrong_data
-from evorl.util.names import check_directory, check_name
+from evorl.util.names import check_directory, check_name, check_run_is_there
 from evorl.util.text import say
 from evorl.util.typed import documented, shown, typed, unknown
 
@@ -206,6 +208,7 @@ def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tup
 
 def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
     """Read a file of a run directory's ``.hydra/``. Raises `BadRequest` at ``key`` if it cannot be read."""
+    check_run_is_there(directory, key)
     path = directory / ".hydra" / f"{name}.yaml"
     try:
         data = run_directory.read_yaml(directory, f".hydra/{name}.yaml")
@@ -261,10 +264,14 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
         print((sys.modules[kind.__module__].__doc__ or "").strip(), *_keys(kind), sep="\n")
         raise SystemExit(0)
     kinds = typing.get_type_hints(kind)
+    if "run" in kinds and (paths := [word for word in words if "=" not in word and os.path.exists(word)]):
+        raise BadRequest(f"cannot read {paths[0]!r}; did you mean run={paths[0]}?")
     pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
     values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
     if "device" in kinds:
         check_device(values.get("device"))
+    if "run" in kinds and "run" in values:  # the truer cause, where other keys are wrong or missing as well
+        check_run_is_there(Path(latest.named(str(values["run"]), "run")), "run")
     return typed(values, kind)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from evorl.cli import foreign_choices
 from evorl.cli.foreign_words import renamed, translate
 from evorl.cli.groups import choices_below, files_of, needing, options
 from evorl.cli.hydra_internals import Hydra
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, one_edit
 
 KINDS = ("rl", "ec", "mdp", "cluster", "opponents")
 """Groups of which a name may be a choice of another one."""
@@ -57,6 +58,15 @@ def in_place_of(hydra: Hydra, group: str, name: str) -> str | None:
     files: dict[str, Any] = {choice: next(files_of(hydra, group, choice), {}) for choice in options(hydra, group)}
     ids = {str(file.get("id")): choice for choice, file in files.items()}
     return foreign_choices.world(name, ids, lambda extra: needing(hydra, group, extra))
+
+
+def for_word(hydra: Hydra, word: str) -> str | None:
+    """Return what to type for a word without a key that names a choice, such as cartpole; None if it names none."""
+    kinds = ("", "rl", "mdp") if re.fullmatch(r"[\w/-]+", word) else ("",)  # a name with a dot may be a file's
+    if meant := next(filter(None, (in_place_of(hydra, kind, word) for kind in kinds)), None):
+        return meant
+    choices = {choice: kind for kind in reversed(KINDS) for choice in options(hydra, kind)}
+    return next((f"{choices[choice]}={choice}" for choice in choices if one_edit(word, choice)), None)
 
 
 def _experiment(hydra: Hydra, name: str) -> bool:

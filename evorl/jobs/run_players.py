@@ -20,6 +20,7 @@ from evorl.jobs.saved_policies import SavedPolicy, checkpoint_of, learner_of, sa
 from evorl.record import checkpoint, latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.names import no_such_run
 
 if TYPE_CHECKING:
     from evorl.mdp.core import Spec, World
@@ -71,7 +72,7 @@ def places(word: str, key: str, trust: Sequence[str] = ()) -> list[Place]:
     directory, which = split(word, key)
     folders = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
     if not folders:
-        raise BadRequest(f"{word}: no such run directory", key)
+        raise no_such_run(directory, key)
     if which != EVERY:
         return [Place(folder, which) for folder in folders]
     return [place for folder in folders for place in _every(folder, key, trust)]

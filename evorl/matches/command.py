@@ -22,6 +22,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from evorl.cli import config
+from evorl.cli.repeats import check_chosen_once
 from evorl.cluster.core import Cluster
 from evorl.record.lock import lock
 from evorl.util.errors import BadRequest
@@ -73,6 +74,7 @@ def command(words: Sequence[str]) -> None:
         raise BadRequest("is for matrix=true", "players")
     if request.games % 2:
         raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
+    check_chosen_once(words)
     cluster = _cluster([word for word in words if word not in ours])
     from evorl.matches import films, records, result
     from evorl.matches import players as listed

@@ -34,7 +34,9 @@ from evorl.mdp.forms import Mismatch, check_array, check_arrays, check_inputs, c
 from evorl.mdp.random_play import random_action
 from evorl.mdp.stacks import check_stacks
 from evorl.util.conformance import Nonconformity as Nonconformity
+from evorl.util.conformance import require
 from evorl.util.seed import Episodes, generator
+from evorl.util.text import say
 
 MAX_DECISIONS = 100_000
 """Maximum number of decisions of a slot before an episode must end."""
@@ -45,7 +47,7 @@ TIMEOUT_S = 30.0
 def check(
     world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, varied: bool = True, lives: bool = False
 ) -> None:
-    """Raise `Nonconformity`, with one sentence, unless the world follows evorl's interface.
+    """Raise `Nonconformity`, with one sentence, unless the world follows evorl's interface; else print a line.
 
     Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots has made ``decisions`` decisions and
     an episode has ended. Checks in order:
@@ -70,13 +72,15 @@ def check(
             asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
         first = playthrough().play(decisions, ends=1)
         sides = getattr(first.arena, "sides", None)
-        _require(sides == world.sides, f"the arena's sides must be {world.sides}, as the world's are, not {sides}")
-        _require(first.cost > 0, "environment steps were played and the costs add up to 0")
+        require(sides == world.sides, f"the arena's sides must be {world.sides}, as the world's are, not {sides}")
+        require(first.cost > 0, "environment steps were played and the costs add up to 0")
         again = playthrough().play(decisions)
         _check_equal(first.rows, again.rows, "with the same key and actions it saw something else")
         if varied:
             _check_chance(playthrough, decisions)
         _check_resume(playthrough, decisions)
+    chance = "other keys, " if varied else ""
+    say(f"{type(world).__name__} passes: values, repetition, {chance}resume; {slots} slots, {decisions} decisions each")
 
 
 # ------------------------------------------------------------------ playing an arena
@@ -107,7 +111,7 @@ class _Playthrough:
         """Play until every slot has seen ``decisions`` states and ``ends`` episodes have ended; then close."""
         try:
             while self.shortest < decisions or self.ended < ends:
-                _require(
+                require(
                     self.shortest < MAX_DECISIONS,
                     f"no episode ended in {MAX_DECISIONS} decisions: give it a time limit",
                 )
@@ -130,11 +134,11 @@ class _Playthrough:
         decisions = self.decisions = self.arena.recv()
         _check_decisions(decisions, self.arena)
         slots = decisions.slots.tolist()
-        _require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
+        require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
         results = _results(decisions)
         for slot in slots:
             self._note(slot, results.pop(slot, None))
-        _require(not results, f"results came for the slots {sorted(results)}, which do not wait")
+        require(not results, f"results came for the slots {sorted(results)}, which do not wait")
         self.waiting |= set(slots)
         self.cost += decisions.cost
         return decisions
@@ -145,16 +149,16 @@ class _Playthrough:
         over = terminated or truncated
         if not self.rows[slot] and not self.restored:
             early = over or decisions.reward[slot].any()
-            _require(not early, f"slot {slot} has a reward or an end before its first action")
-        _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
+            require(not early, f"slot {slot} has a reward or an end before its first action")
+        require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
         why = f"slot {slot} had to start its episode again: its world raised (see the log)"
-        _require(slot not in decisions.failed, why)
+        require(slot not in decisions.failed, why)
         reported = result is not None or self.lives
-        _require(not over or reported, f"slot {slot} ended an episode without results")
+        require(not over or reported, f"slot {slot} ended an episode without results")
         if result is not None:
             self.reported = set(result) if self.reported is None else self.reported
             odd = sorted(self.reported ^ set(result))
-            _require(not odd, f"slot {slot}: the results {odd} are those of some episodes only")
+            require(not odd, f"slot {slot}: the results {odd} are those of some episodes only")
         self.ended += over
         try:
             self._check_stacks(slot, over)
@@ -198,14 +202,14 @@ def _check_decisions(decisions: Decisions, arena: Arena) -> None:
     check_array("slots", slots, (len(slots),), "int64")
     check_arrays(decisions, spec, count)
     rising = len(slots) > 0 and slots[0] >= 0 and slots[-1] < count and bool((np.diff(slots) > 0).all())
-    _require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
-    _require(np.isfinite(decisions.reward[slots]).all(), "a reward is not finite")
+    require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
+    require(np.isfinite(decisions.reward[slots]).all(), "a reward is not finite")
     both = slots[decisions.terminated[slots] & decisions.truncated[slots]]
-    _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
+    require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
     odd = sorted(set(decisions.failed) - set(slots.tolist()))
-    _require(not odd, f"the slots {odd} failed and do not wait")
+    require(not odd, f"the slots {odd} failed and do not wait")
     cost = decisions.cost
-    _require(isinstance(cost, int | np.integer) and cost >= 0, f"cost must be a whole number >= 0, not {cost!r}")
+    require(isinstance(cost, int | np.integer) and cost >= 0, f"cost must be a whole number >= 0, not {cost!r}")
     _check_finite("inputs", decisions.inputs, spec, slots)
     _check_finite("final", decisions.final, spec, slots[decisions.truncated[slots]])
     for name, legal, rows in (
@@ -218,12 +222,12 @@ def _check_decisions(decisions: Decisions, arena: Arena) -> None:
 
 def _check_finite(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array) -> None:
     for it, array in zip(spec.inputs, arrays, strict=True):
-        _require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
+        require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
 
 
 def _check_choices(name: str, legal: Array, spec: Spec) -> None:
     for head, mask in enumerate(np.split(legal, np.cumsum(heads(spec.action))[:-1], axis=1)):
-        _require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
+        require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
 
 
 def _results(decisions: Decisions) -> dict[int, dict[str, float]]:
@@ -234,7 +238,7 @@ def _results(decisions: Decisions) -> dict[int, dict[str, float]]:
             except WorldError as error:
                 raise Nonconformity(f"slot {slot}: {error}") from None
             fine = isinstance(value, int | float | np.number) and np.isfinite(value)
-            _require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
+            require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
     return dict(decisions.results)
 
 
@@ -253,13 +257,13 @@ def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> N
         playthrough(same_actions=True, run=1).play(decisions),
     )
     cut = [[rows[:decisions] for rows in it.rows] for it in (first, second)]
-    _require(
+    require(
         cut[0] != cut[1],
         "the episode keys change nothing: other keys gave the same episodes (varied=False allows it)",
     )
     half = len(cut[0]) // 2
     if half:
-        _require(cut[0][:half] != cut[0][-half:], "all slots see the same (varied=False allows it)")
+        require(cut[0][:half] != cut[0][-half:], "all slots see the same (varied=False allows it)")
 
 
 def _check_resume(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
@@ -299,20 +303,20 @@ def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
 
 def _check_restored(playthrough: _Playthrough, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
     decisions = playthrough.recv()
-    _require(playthrough.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
-    _require(decisions.cost == 0 and not decisions.results, "a restored arena counts steps or reports results again")
+    require(playthrough.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
+    require(decisions.cost == 0 and not decisions.results, "a restored arena counts steps or reports results again")
     for slot in sorted(waiting):
         (row,) = playthrough.rows[slot]
-        _require(row.seen == last[slot], f"slot {slot}: a restored arena shows something else than when it was saved")
+        require(row.seen == last[slot], f"slot {slot}: a restored arena shows something else than when it was saved")
         quiet = row.outcome == (bytes(len(row.outcome[0])), False, False)
-        _require(quiet, f"slot {slot}: a restored arena must show no reward and no end at first")
+        require(quiet, f"slot {slot}: a restored arena must show no reward and no end at first")
 
 
 def _check_plain(value: Any, where: str) -> None:
     """Require nested dictionaries of arrays and JSON scalars, which a checkpoint can store."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            _require(isinstance(name, str), f"{where} has the key {name!r}, which is no string")
+            require(isinstance(name, str), f"{where} has the key {name!r}, which is no string")
             _check_plain(inner, f"{where}[{name!r}]")
     elif isinstance(value, list):
         for inner in value:
@@ -321,7 +325,7 @@ def _check_plain(value: Any, where: str) -> None:
         tensor = type(value).__module__.partition(".")[0] == "torch"
         array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
         plain = value is None or isinstance(value, bool | int | float | str)
-        _require(plain or array or tensor, f"{where} holds a {type(value).__name__}, which a checkpoint cannot")
+        require(plain or array or tensor, f"{where} holds a {type(value).__name__}, which a checkpoint cannot")
 
 
 @contextmanager
@@ -338,9 +342,9 @@ def _no_leaks() -> Iterator[None]:
     threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
     yield
     left = [thread.name for thread in set(threading.enumerate()) - threads]
-    _require(not left, f"closed arenas leave threads behind: {left}")
+    require(not left, f"closed arenas leave threads behind: {left}")
     left = [str(child.name) for child in set(multiprocessing.active_children()) - children]
-    _require(not left, f"closed arenas leave processes behind: {left}")
+    require(not left, f"closed arenas leave processes behind: {left}")
 
 
 # ------------------------------------------------------------------ rules for a battle
@@ -353,12 +357,12 @@ async def _check_battles(world: Any, episodes: Episodes) -> None:
         before = asyncio.all_tasks()
         async with world.reset(*players, seed=key) as battle:
             count = len(battle.controllers)
-            _require(count == len(players), f"a battle asked for {len(players)} sides has {count} controllers")
+            require(count == len(players), f"a battle asked for {len(players)} sides has {count} controllers")
             await _act(world, battle, generator("conformance", key), rounds=number)
         for _ in range(3):
             await asyncio.sleep(0)
         left = [repr(task.get_coro()) for task in asyncio.all_tasks() - before]
-        _require(not left, f"a battle that was left early has tasks that go on: {left}")
+        require(not left, f"a battle that was left early has tasks that go on: {left}")
 
 
 async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: int) -> None:
@@ -371,11 +375,11 @@ async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: in
                 _check_state(side.state, spec)
                 pending[asyncio.ensure_future(side(random_action(spec, side.state.legal, draw)))] = side
         done, _ = await asyncio.wait(pending, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        _require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
+        require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
         steps = [task.result() for task in done]
         for step in steps:
             BattleForms(spec, type(world).__name__).reward(step.reward)
-            _require(step.cost >= 1, f"a step's cost must be at least 1, not {step.cost}")
+            require(step.cost >= 1, f"a step's cost must be at least 1, not {step.cost}")
         if any(step.over for step in steps):
             break
         for task in done:
@@ -393,8 +397,3 @@ def _check_state(state: State, spec: Spec) -> None:
     check_mask("a state's legal", legal, spec, 1)
     if legal is not None:
         _check_choices("a state's legal", legal, spec)
-
-
-def _require(fine: Any, sentence: str) -> None:
-    if not fine:
-        raise Nonconformity(sentence)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import evorl
 from evorl.analysis.runs import RunRecord, find_runs, read_json, read_runs
 from evorl.analysis.sweeps import read_index
+from evorl.cli.repeats import last_choices
 from evorl.cluster.processes.fork import with_parent
 from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
@@ -44,7 +45,8 @@ class Sweep(NamedTuple):
     def command(self, runs: Path, also: Sequence[str] = ()) -> list[str]:
         """The command line; ``also``: words for every job, of which the last for a key counts."""
         place = f"hydra.sweep.dir={runs / self.name}"
-        return [sys.executable, "-m", "evorl.run", "--multirun", *self.launcher, place, *self.words, *also]
+        words = last_choices([*self.launcher, place, *self.words, *also])
+        return [sys.executable, "-m", "evorl.run", "--multirun", *words]
 
     def carry_out(self, runs: Path, also: Sequence[str] = ()) -> bool:
         """Start or resume the sweep; return whether all its jobs have finished. Raises SystemExit if it was refused."""

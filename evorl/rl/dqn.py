@@ -32,7 +32,7 @@ from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Learned
 from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network
-from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap
+from evorl.rl.replay_learner import ReplayHyper, ReplayLearner, Transitions, follow, gap, made_for
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal, Schedule
@@ -108,7 +108,7 @@ class Learner(ReplayLearner[H]):
         if not isinstance(spec.action, Discrete):
             kind = type(spec.action).__name__
             raise BadRequest(
-                f"this learner needs a Discrete action, and the world has a {kind}; rl=ppo takes any", "mdp"
+                f"this learner needs a Discrete action, and the world has a {kind}; {made_for(spec.action)}", "mdp"
             )
         super().__init__(hyper, spec, seed, device)
         self.theta_target = self.theta.clone()

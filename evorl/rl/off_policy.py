@@ -21,7 +21,7 @@ from evorl.nets.q_functions import QFunctions
 from evorl.nets.trees import Tree
 from evorl.ops.adam import Adam
 from evorl.rl.network_learner import Network
-from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, Transitions, follow, gap
+from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, Transitions, follow, gap, made_for
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction
@@ -63,7 +63,8 @@ class OffPolicy(ReplayLearner[H]):
         if not isinstance(spec.action, Box) or not np.isfinite([spec.action.low, spec.action.high]).all():
             kind = "Box without them" if isinstance(spec.action, Box) else type(spec.action).__name__
             raise BadRequest(
-                f"this learner needs a Box action with finite bounds, and the world has a {kind}; rl=ppo takes any",
+                f"this learner needs a Box action with finite bounds, and the world has a {kind}; "
+                f"{made_for(spec.action)}",
                 "mdp",
             )
         super().__init__(hyper, spec, seed, device)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Spec, StateDict
+from evorl.mdp.core import Action, Box, Discrete, Spec, StateDict
 from evorl.nets.random_features import RandomFeatures
 from evorl.nets.trees import Tree, mapped, unbound
 from evorl.replay.memory import check_memory, uncompressed
@@ -300,6 +300,15 @@ def gap(phi: Tensor, target: Tensor) -> Tensor:
     """Norm of the difference between networks and their targets, in units of the networks' norm, []."""
     distance: Tensor = (target - phi).norm() / phi.norm()
     return distance
+
+
+def made_for(action: Action) -> str:
+    """Which learners take an action, where one with a replay does not: those that are made for it, and rl=ppo."""
+    if isinstance(action, Discrete):
+        return "rl=dqn is made for it, and rl=ppo takes any"
+    if isinstance(action, Box) and np.isfinite([action.low, action.high]).all():
+        return "rl=td3 and rl=sac are made for it, and rl=ppo takes any"
+    return "rl=ppo takes any"
 
 
 def _fragment(batch: TransitionBatch) -> Fragment:

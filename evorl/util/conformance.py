@@ -7,7 +7,7 @@ class Nonconformity(AssertionError):
     """Which rule is broken, in one sentence."""
 
 
-def require(holds: bool, sentence: str) -> None:
+def require(holds: object, sentence: str) -> None:
     """Raise `Nonconformity` with this sentence unless something holds."""
     if not holds:
         raise Nonconformity(sentence)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, nearest
 
 
 def readable(name: str) -> str:
@@ -42,6 +42,19 @@ def check_can_be_made(place: Path, within: Iterable[Path], key: str) -> None:
     above = next(path for path in within if path.exists())
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise BadRequest(f"cannot make {place}: {above} cannot be written", key)
+
+
+def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:
+    """The error at ``key`` for a run directory that is not there, with the nearest beside it, else with ``hint``."""
+    above = Path(name).parent
+    beside = [str(above / entry) for entry in os.listdir(above)] if os.access(above, os.R_OK | os.X_OK) else []
+    return BadRequest(f"{name}: no such run directory{nearest(name, beside) or hint}", key)
+
+
+def check_run_is_there(directory: Path, key: str) -> None:
+    """Raise `BadRequest` at ``key`` unless something stands at the place of a run directory."""
+    if not os.path.lexists(directory):
+        raise no_such_run(str(directory), key)
 
 
 def check_directory() -> None:

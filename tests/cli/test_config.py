@@ -393,6 +393,36 @@ def test_words_of_a_smaller_door() -> None:
         config.parse_request(Outer, ["steps"])
 
 
+@pytest.mark.parametrize("command", [evaluate, play, export])
+def test_a_run_that_is_not_there_is_told_first_with_the_nearest(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before keys that are missing or wrong; and a run without its key is told the key."""
+    (tmp_path / "runs" / "carts").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for word in ("run=runs/cart", "run=runs/nothere"):
+        assert command.main([word, "speed=x"]) == 2
+        hint = "; did you mean runs/carts?" if word.endswith("cart") else ""
+        assert capsys.readouterr().err == f"evorl: run: {word[4:]}: no such run directory{hint}\n"
+    assert command.main(["runs/carts"]) == 2
+    assert capsys.readouterr().err == "evorl: cannot read 'runs/carts'; did you mean run=runs/carts?\n"
+
+
+def test_a_run_to_resume_is_told_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "carts" / ".hydra").mkdir(parents=True)
+    (tmp_path / "carts" / ".hydra" / "config.yaml").write_text("seed: 0\n")
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["carts"]) == 2
+    assert capsys.readouterr().err == "evorl: cannot read 'carts'; did you mean resume=carts?\n"
+    for key in ("resume", "init", "replay"):
+        assert run.main([f"{key}=cart"]) == 2
+        assert capsys.readouterr().err == f"evorl: {key}: cart: no such run directory; did you mean carts?\n"
+    assert run.main(["mdp=pong", "opponents=runs", "opponents.runs=[cart]"]) == 2
+    assert capsys.readouterr().err.endswith("cart: no such run directory; did you mean carts?\n")
+
+
 def test_a_run_directory_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match=r"run: .* is no run"):
         config.experiment_of_run(tmp_path)

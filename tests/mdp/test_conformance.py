@@ -78,6 +78,13 @@ def test_worlds_in_other_shapes_conform(world: World) -> None:
     evorl.mdp.check(world, decisions=40)
 
 
+@pytest.mark.parametrize("varied", [True, False])
+def test_a_world_that_conforms_is_told_in_one_line(varied: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    evorl.mdp.check(Pong(opponent="self"), decisions=20, varied=varied)
+    chance = "other keys, " if varied else ""
+    assert capsys.readouterr().out == f"Pong passes: values, repetition, {chance}resume; 4 slots, 20 decisions each\n"
+
+
 def test_check_is_imported_on_first_use() -> None:
     code = "import sys, evorl.mdp; assert not {'asyncio', 'numpy'} & sys.modules.keys(); evorl.mdp.check"
     subprocess.run([sys.executable, "-c", code], check=True)

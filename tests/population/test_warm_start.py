@@ -189,7 +189,7 @@ REFUSED = {
     "no policy": (("problem", *CART, "ec=sga"), "init: {} is a run of problem, whose policy does not fit: add"),
     "no problem": (("one", "mdp=problem", "ec=sga"), "init: {} is a run of cartpole, whose policy does not fit: add"),
     "another size": (("problem", "mdp=problem", "ec=sga"), "init: {} is no evolution of a problem of 30 numbers"),
-    "no run": (("nowhere", *CART, "ec=sga"), "init: {} is no run"),
+    "no run": (("nowhere", *CART, "ec=sga"), "init: {}: no such run directory"),
     "no optimiser": (("one", *CART, "ec=sga", "init_optimizer=true"), "init_optimizer: individuals that only play"),
     "no learner": (("problem", *SPHERE, "ec=sga", "init_optimizer=true"), "init_optimizer: a problem has no optimiser"),
     "not handed on": (("plain", *CART, *TRAIN, "init_optimizer=true"), "init_optimizer: the individuals of {} hand on"),

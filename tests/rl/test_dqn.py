@@ -456,9 +456,17 @@ def test_it_learns_from_images() -> None:
 # ------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize("action", [MultiDiscrete((2, 3)), Box((-1.0,), (1.0,))], ids=["several", "real"])
-def test_other_actions_are_refused(action: Any) -> None:
-    with pytest.raises(BadRequest, match="needs a Discrete action, and the world has a"):
+@pytest.mark.parametrize(
+    ("action", "instead"),
+    [
+        (MultiDiscrete((2, 3)), "MultiDiscrete; rl=ppo takes any"),
+        (Box((-1.0,), (1.0,)), "Box; rl=td3 and rl=sac are made for it, and rl=ppo takes any"),
+        (Box((-1.0,), (float("inf"),)), "Box; rl=ppo takes any"),
+    ],
+    ids=["several", "real", "unbounded"],
+)
+def test_other_actions_are_refused_with_the_learners_that_take_them(action: Any, instead: str) -> None:
+    with pytest.raises(BadRequest, match=f"needs a Discrete action, and the world has a {instead}$"):
         DQN(**SMALL).learner(Spec((Input("x", (2,)),), action, rewards=("near", "cheap")), 0, CPU)
 
 

@@ -497,9 +497,16 @@ def test_a_policy_without_a_critic_of_actions_does_not_fit() -> None:
 # ------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize("action", [Discrete(3), Box((-1.0,), (float("inf"),))], ids=["discrete", "unbounded"])
-def test_actions_without_finite_bounds_are_refused(action: Any) -> None:
-    with pytest.raises(BadRequest, match="needs a Box action with finite bounds"):
+@pytest.mark.parametrize(
+    ("action", "instead"),
+    [
+        (Discrete(3), "Discrete; rl=dqn is made for it, and rl=ppo takes any"),
+        (Box((-1.0,), (float("inf"),)), "Box without them; rl=ppo takes any"),
+    ],
+    ids=["discrete", "unbounded"],
+)
+def test_actions_without_finite_bounds_are_refused(action: Any, instead: str) -> None:
+    with pytest.raises(BadRequest, match=f"needs a Box action with finite bounds, and the world has a {instead}$"):
         TD3(**SMALL).learner(Spec((Input("x", (2,)),), action), 0, CPU)
 
 
