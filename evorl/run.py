@@ -147,31 +147,21 @@ def _single(composed: DictConfig) -> Path:
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
-    banner = f"evorl {__version__}: {choices}{world} seed={plain['seed']}"
+    say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
     job.check_names(Path(composed.hydra.run.dir), "the run's directory", "hydra.run.dir")
     data, experiment = job.checked_experiment(plain, words)
-    return begin(composed, words, data, experiment, places, banner)
+    return begin(composed, words, data, experiment, places)
 
 
 def begin(
-    composed: DictConfig,
-    words: Sequence[str],
-    data: dict[str, Any],
-    experiment: Experiment,
-    places: Sequence[str],
-    banner: str = "",
+    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, places: Sequence[str]
 ) -> Path:
-    """Carry out a new run, and print the commands that follow it; return its directory.
-
-    ``places`` are Hydra's words. ``banner`` is printed once everything is checked.
-    """
+    """Carry out a new run, and print the commands that follow it; return its directory. ``places``: Hydra's words."""
     made: list[Path] = []
 
     def choose() -> Path:
         made.append(job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
-        if banner:
-            say(banner)
         return made[0]
 
     job.start_run(composed, words, data, experiment, choose)
@@ -198,18 +188,16 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
     with config.config_of(directory, "resume"):
         past = config.read_run_config(directory, "resume")
         data, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
-        banner = f"evorl {__version__}: resume {directory}"
+        say(f"evorl {__version__}: resume {directory}")
         experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
         if data["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
             if _genes(data) != _genes(past):
                 raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-            say(banner)
             _finished(directory, result, experiment)
             return directory
         _refuse_less(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
-        say(banner)
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
         if _genes(data) != _genes(past):
             number = len(_older_configs(directory)) + 1
@@ -282,8 +270,9 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={data['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
+    say(f"evorl {__version__}: replay {directory}")
     data = located(directory, data) | {"replay": str(directory.absolute())}
-    return begin(composed, others, data, experiment, places, f"evorl {__version__}: replay {directory}")
+    return begin(composed, others, data, experiment, places)
 
 
 def _end(directory: Path) -> int:

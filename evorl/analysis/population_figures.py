@@ -5,7 +5,8 @@ Pareto fronts are in `evorl.analysis.fronts`, MAP-Elites archives in `evorl.anal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from evorl.analysis.fronts import (
 from evorl.analysis.groups import format_value
 from evorl.analysis.lineage import Lifespan, Lineage, find_lineage
 from evorl.analysis.map_elites_figure import archive_figure
-from evorl.analysis.population import PopulationLog
-from evorl.analysis.runs import is_number
+from evorl.analysis.population import PopulationLog, read_population_log
+from evorl.analysis.runs import is_number, read_run
 from evorl.analysis.statistics import Floats
 
 if TYPE_CHECKING:
@@ -228,6 +229,17 @@ def _fitness_scale(log: PopulationLog) -> Normalize:
 
 
 # ------------------------------------------------------------------ lineage
+
+
+def lineage_figures(directories: Iterable[str]) -> dict[str, Figure]:
+    """Draw the lineages of the runs that are populations, by run directory."""
+    figures = {}
+    for directory in directories:
+        log = read_population_log(read_run(Path(directory)))
+        with style():
+            if log is not None and (figure := lineage_figure(log)) is not None:
+                figures[directory] = figure
+    return figures
 
 
 def lineage_figure(log: PopulationLog) -> Figure | None:

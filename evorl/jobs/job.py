@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -96,15 +96,11 @@ def start_run(
         _announce(experiment.cluster.begins)
         others = run_players.others_of(experiment, data)
         run, source = _new_work(data, experiment, data["replay"], others)
-
-        def opened() -> AbstractContextManager[OpenRun]:
-            directory = choose()  # the last check: what is printed now, is printed for a run that begins
-            _announce(experiment.rl.begins)
-            for notice in _notices(experiment, words) if data["replay"] is None else ():
+        _announce(experiment.rl.begins)
+        if data["replay"] is None:
+            for notice in _notices(experiment, words):
                 say(notice)
-            return _started(directory, data, experiment, source, others)
-
-        result = run_to_end(BuiltRun(lambda: run), opened)
+        result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source, others))
         return float(result["fitness"])
 
 
@@ -220,12 +216,12 @@ def resume_run(
             state = built.load(directory, prepare)
             with _attempt(directory, experiment):
                 amend()
-                _announce(experiment.rl.begins)
                 yield directory, state
 
     _announce(experiment.cluster.begins)
     with _told_at("resume"):
         built = BuiltRun(build)
+    _announce(experiment.rl.begins)
     return float(run_to_end(built, opened)["fitness"])
 
 

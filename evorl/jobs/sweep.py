@@ -145,6 +145,9 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     combinations = job_search.extremes() if job_search else _combinations(hydra, base)
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     jobs = job_search.keys.jobs if job_search else len(planned)
+    print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
+    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
+        say(line)
     place = Path(base.hydra.sweep.dir).absolute()
     if job_search:
         job_search.check(place, [plan.experiment for plan in planned])
@@ -156,9 +159,6 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     with _interruptible(place):
         launchers.start_ray(base)
     directory = job.new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
-    say(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}")
-    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
-        say(line)
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _searches(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):

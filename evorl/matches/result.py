@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from evorl.matches.records import Record, key
 from evorl.record import provenance
 from evorl.util import run_directory
 from evorl.util.text import printable, say
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
@@ -99,6 +96,7 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
     """Write the files; each is replaced at once or not at all."""
     from evorl.analysis import payoff_figures
     from evorl.analysis.figures import render
+    from evorl.analysis.population_figures import lineage_figures
 
     run_directory.write_json(out, "matrix.json", whole)
     run_directory.replace(out, "matrix.csv", _csv(entry, judged))
@@ -124,7 +122,8 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
         }
         pictures["ratings_over_steps"] = payoff_figures.ratings_over_steps_figure(curves, levels)
         shown["Ratings of each run's policies over environment steps"] = pictures["ratings_over_steps"]
-    for place, (directory, lineage) in enumerate(_lineages(entry).items()):
+    runs = dict.fromkeys(player.directory for player in entry.players if player.checkpoint)
+    for place, (directory, lineage) in enumerate(lineage_figures(runs).items()):
         pictures["family" if not place else f"family_{place}"] = lineage
         shown[f"Lineage in {Path(directory).name}, of which policies play"] = lineage
     tables = {
@@ -162,22 +161,6 @@ def _rating_curves(entry: Entry, judged: Judgement) -> dict[str, RatingCurve]:
                 np.sort(steps), judged.rating[order], judged.rating_bounds[:, order]
             )
     return curves
-
-
-def _lineages(entry: Entry) -> dict[str, Figure]:
-    """Who descends from whom in each population of which policies play, by run directory."""
-    from evorl.analysis.figures import style
-    from evorl.analysis.population import read_population_log
-    from evorl.analysis.population_figures import lineage_figure
-    from evorl.analysis.runs import read_run
-
-    figures = {}
-    for directory in dict.fromkeys(player.directory for player in entry.players if player.checkpoint):
-        log = read_population_log(read_run(Path(directory)))
-        with style():
-            if log is not None and (figure := lineage_figure(log)) is not None:
-                figures[directory] = figure
-    return figures
 
 
 def _origin(record: Mapping[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from evorl import evaluate, export, play, run
 from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
 from evorl.cli.hydra_internals import Hydra
@@ -420,7 +421,7 @@ def test_a_run_to_resume_is_told_its_key(
         assert run.main([f"{key}=cart"]) == 2
         assert capsys.readouterr().err == f"evorl: {key}: cart: no such run directory; did you mean carts?\n"
     assert run.main(["mdp=pong", "opponents=runs", "opponents.runs=[cart]"]) == 2
-    assert capsys.readouterr().err.endswith("cart: no such run directory; did you mean carts?\n")
+    assert capsys.readouterr().err.endswith(f"/cart: no such run directory; did you mean {tmp_path}/carts?\n")
 
 
 def test_a_run_directory_that_is_none(tmp_path: Path) -> None:
