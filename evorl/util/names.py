@@ -46,8 +46,9 @@ def check_can_be_made(place: Path, within: Iterable[Path], key: str) -> None:
 
 def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:
     """The error at ``key`` for a run directory that is not there, with the nearest beside it, else with ``hint``."""
-    above = Path(name).parent
-    beside = [str(above / entry) for entry in os.listdir(above)] if os.access(above, os.R_OK | os.X_OK) else []
+    above, last = Path(name).parent, Path(name).name
+    there = os.listdir(above) if above.is_dir() and os.access(above, os.R_OK) else []
+    beside = [str(above / entry) for entry in there if nearest(last, [entry])]  # the same folder alone is not near
     return BadRequest(f"{name}: no such run directory{nearest(name, beside) or hint}", key)
 
 

@@ -109,7 +109,7 @@ def test_a_text_is_quoted_as_in_a_shell() -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="no such run directory"):
+    with pytest.raises(BadRequest, match="is no run"):
         evorl.load(tmp_path)
     misspelt = "lod"
     with pytest.raises(AttributeError, match=misspelt):
