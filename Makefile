@@ -120,11 +120,12 @@ picture: $(VENV)/.core ## draw docs/architecture.svg from docs/architecture.dot,
 	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
 # Stamps: a later call starts at once, until pyproject.toml asks for something else.
+# What evorl needs, and what the first commands of the README need for films and frames.
 $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
 	@echo "installing PyTorch into $(VENV) (once; the largest part)"
 	@$(PIP) $(INSTALL) '$(TORCH)'
 	@echo "installing what evorl needs"
-	@$(PIP) $(INSTALL) --editable '.[video,pandas]' # README's first commands make a film and frames
+	@$(PIP) $(INSTALL) --editable '.[video,pandas]'
 	@touch $@
 
 # One call, which looks for versions and builds evorl once; it brings what .core does.

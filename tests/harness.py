@@ -94,11 +94,12 @@ def composed_once() -> Iterator[None]:
 
 
 def go(*words: str) -> int:
-    """The exit code of ``evorl run`` with these words, in this process."""
+    """The exit code of ``evorl run`` with these words, in this process; of each choice the last one."""
+    from evorl.cli.repeats import last_choices
     from evorl.run import main
 
     with composed_once():
-        return main(list(words))
+        return main(last_choices(words))
 
 
 @cache

@@ -29,7 +29,7 @@ def test_a_module_is_as_far_as_the_shortest_chain_of_imports() -> None:
 
 def test_a_test_file_is_reached_by_imports_by_words_and_by_itself() -> None:
     assert distance("tests/rl/test_dqn.py", ["tests/rl/test_dqn.py"], {}) == 0
-    assert distance("tests/rl/test_dqn.py", [], {"evorl.rl.dqn": 3, "evorl.rl.sac": 0}) == 4
+    assert distance("tests/rl/test_dqn.py", [], {"evorl.rl.dqn": 3, "evorl.rl.a3c": 0}) == 4
     assert distance("tests/test_affected.py", [], {"evorl.rl.dqn": 0}) == 1, "for the word rl=dqn"
     assert distance("tests/rl/test_dqn.py", ["evorl/zoo.py"], {"evorl.zoo": 0}) is None
 

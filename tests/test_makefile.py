@@ -60,7 +60,7 @@ def asked_of_pip(target: str, place: Path) -> list[Requirement]:
 def test_what_pip_is_asked_for_is_what_the_project_names(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     torch = next(one for one in map(Requirement, project["dependencies"]) if one.name == "torch")
-    assert asked_of_pip("train", tmp_path) == [torch, Requirement("evorl-suite")]
+    assert asked_of_pip("train", tmp_path) == [torch, Requirement("evorl-suite[video,pandas]")]
     first, everything = asked_of_pip("setup", tmp_path)
     assert first == torch
     assert everything.name == "evorl-suite" and {"dev"} < everything.extras <= {*project["optional-dependencies"]}

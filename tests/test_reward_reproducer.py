@@ -43,8 +43,15 @@ def test_who_arrives_is_told_by_kind(tmp_path: Path) -> None:
     assert analyse(Results("ci", [], {})) is None
     found = analyse(Results("ci", runs, {}))
     assert found is not None
-    assert [row[:2] + row[3:] for row in found.rows] == [["none", "1", "0", "-"], ["immediate", "2", "2", "30, 20"]]
+    assert [row[:2] + row[3:] for row in found.rows] == [
+        ["none", "1", "0", "-", "-"], ["immediate", "2", "2", "25", "25 ± 64"]
+    ]  # fmt: skip
     assert found.rows[1][2] == "-150 ± 127" and found.data["runs"]["immediate"][1]["best"] == [-200, -150, -150]
+    assert found.also[0].rows == []  # no seed arrived both with and without
+    late = {("none", 0): 3, ("none", 1): 1, ("potential", 0): 0, ("potential", 1): 2}
+    pairs = [run(tmp_path / f"{kind}{seed}", kind, seed, [-200] * n + [-150], -150) for (kind, seed), n in late.items()]
+    paired = analyse(Results("ci", pairs, {}))
+    assert paired is not None and paired.also[0].rows == [["potential", "2", "10 ± 254", "1 : 1"]]
     assert arrived({"best": [-200], "steps": [10]}) is None
     assert measured(found.data).startswith("none -200 (arrived: 0 of 1 seeds); immediate -150 ± 127 (arrived: 2 of 2")
 

@@ -37,7 +37,7 @@ from benchmarks.elite_replay.arms import (
     world_of,
 )
 from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
-from evorl.analysis.figures import log_axis
+from evorl.analysis.axes import log_axis
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import (

@@ -113,7 +113,7 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
     """
     if by:
         return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
-    keys = _distinguishing_keys(telling(runs))
+    keys = _distinguishing_keys(runs)
     leaves = [_leaves(run) for run in runs]
     values = [leaf | _schedules(leaf) for leaf in leaves]
     columns = {key: [own.get(key, MISSING) for own in values] for key in keys} | _period_columns(runs)
@@ -121,7 +121,7 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
 
 
 def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
-    """The runs that decide which keys distinguish groups: all but those that failed before they wrote a value."""
+    """The runs that are compared: all but those that failed before they wrote a value."""
     return [run for run in runs if not run.tells_nothing] or runs
 
 

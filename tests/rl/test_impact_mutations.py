@@ -30,7 +30,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "the target never moves": (
         STEPS, ("plain",), LEARNER._copy_and_optimise, "theta_target.copy_(network.theta)", "pass"),
     "the target follows late": (
-        STANDS, (), LEARNER._step, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
+        STANDS, (), LEARNER._due_step, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
     "V-trace's own advantage": (
         STEPS, ("each clip",), LEARNER._targets, "return target, target - value", "return target, _"),
     "no bootstrap at ends": (
