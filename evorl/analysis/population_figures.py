@@ -30,6 +30,7 @@ from evorl.analysis.map_elites_figure import archive_figure
 from evorl.analysis.population import PopulationLog, read_population_log
 from evorl.analysis.runs import is_number, read_run
 from evorl.analysis.statistics import Floats
+from evorl.util import run_directory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -234,11 +235,13 @@ def _fitness_scale(log: PopulationLog) -> Normalize:
 def lineage_figures(directories: Iterable[str]) -> dict[str, Figure]:
     """Draw the lineages of the runs that are populations, by run directory."""
     figures = {}
-    for directory in directories:
-        log = read_population_log(read_run(Path(directory)))
+    for directory in map(Path, directories):
+        if not run_directory.exists(directory, "population.jsonl"):
+            continue
+        log = read_population_log(read_run(directory))
         with style():
             if log is not None and (figure := lineage_figure(log)) is not None:
-                figures[directory] = figure
+                figures[str(directory)] = figure
     return figures
 
 

@@ -14,21 +14,21 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from evorl.mdp.gymnasium.registry import ENVPOOL
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 
-PREFIX = "envpool/"
 PER_ROW = ("env_id", "players")
 """What the infos of a pool say of its rows."""
 
 
 def envpool_spec(id: str) -> EnvSpec:
-    """Return gymnasium's `EnvSpec` for an id with `PREFIX`. Raises `BadRequest`."""
+    """Return gymnasium's `EnvSpec` for an id that begins with `ENVPOOL`. Raises `BadRequest`."""
     try:
         import envpool
     except ImportError:
         raise BadRequest(f"{id} needs more than is installed: {command.install('envpool')}", "id") from None
-    task, tasks = id.removeprefix(PREFIX), envpool.list_all_envs()
+    task, tasks = id.removeprefix(ENVPOOL), envpool.list_all_envs()
     if "/" in task:
         raise BadRequest(f"{id} has a name that gymnasium does not know; for football take mdp=football", "id")
     if task not in tasks:

@@ -19,6 +19,8 @@ from typing import Any
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 
+ENVPOOL = "envpool/"
+"""Start of the ids of EnvPool's environments."""
 _EXTRAS = {
     "gymnasium.envs.mujoco": ("mujoco", ("mujoco",)),
     "gymnasium.envs.box2d": ("box2d", ("Box2D", "pygame")),
@@ -36,7 +38,7 @@ def environment_spec(id: str) -> Any:
     """
     import gymnasium
 
-    if id.startswith("envpool/"):
+    if id.startswith(ENVPOOL):
         from evorl.mdp.gymnasium.envpool import envpool_spec
 
         return envpool_spec(id)
