@@ -34,7 +34,9 @@ from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.saved import restore, saved
 
+COUNTERS = ("steps", "iteration", "updates", "episodes")
 WINDOW = 100  # finished episodes that train/return averages over, less those that would cut a game in two
 
 
@@ -164,7 +166,7 @@ class Run:
 
     def state_dict(self) -> StateDict:
         return {
-            "steps": self.steps, "iteration": self.iteration, "updates": self.updates, "episodes": self.episodes,
+            **saved(self, COUNTERS),
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(), "source": self.source.state_dict(),
@@ -175,8 +177,7 @@ class Run:
         return {"learner": self.learner.appended_rows()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.steps, self.iteration = state["steps"], state["iteration"]
-        self.updates, self.episodes = state["updates"], state["episodes"]
+        restore(self, COUNTERS, state)
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=self.window_size) for name, numbers in state["window"].items()}
         if not all(isinstance(x, int | float) for numbers in self.window.values() for x in numbers):
