@@ -94,12 +94,15 @@ def test_rows_say_rates_and_when_the_goals_were_there(monkeypatch: pytest.Monkey
     runs: Any = [run_of("close-numbers", 0, [0.5, 0.96, 0.9]), run_of("close-numbers", 1, [0.5, 0.6, 0.7])]
     told = {
         "football-rates/close-pictures": {"rates": {"evorl": [30.0, 20.0, 40.0], "RLlib": [10.0], "bare": [40.0]}},
+        "football-rates/eleven-pictures": {"rates": {"evorl": [9.0], "bare": [10.0]}},
         "football-peer/0": {"rows": [[5.0, 2048, 0.2], [9.0, 4096, 0.97]]},
     }
     assert analyse(Results("ci", [], {})) is None
     found = analyse(Results("ci", runs, told))
     assert found is not None
-    assert found.rows == [["empty goal close, pictures, EnvPool", "30", "10", "3.00", "40", "75%"]]
+    close, eleven = found.rows
+    assert close == ["empty goal close, pictures, EnvPool", "30", "10", "3.00", "40", "75%"]
+    assert eleven[1:] == ["9", "-", "-", "10", "90%"]
     ours, theirs = found.also[0].rows
     assert ours[:2] == ["evorl, empty goal close, 115 numbers", "2"] and ours[3:] == [">= 25", ">= 250"]
     assert theirs[1:] == ["1", "0.97", "9", "4,096"]

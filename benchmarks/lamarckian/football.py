@@ -39,8 +39,8 @@ ROUNDS, SECONDS = 5, 20.0
 class Case(NamedTuple):
     label: str
     words: tuple[str, ...]
-    steps: int
-    """Of training in ``profile=ci``."""
+    steps: int | None
+    """Of training in ``profile=ci``; None: only its rate is measured, without the peer."""
 
 
 NUMBERS = ("mdp.engine=gfootball", "mdp.observation=simple115")
@@ -50,6 +50,11 @@ CASES = {
         "empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 100_000
     ),
     "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 500_000),
+    "eleven-pictures": Case(
+        "11 against 11, pictures, EnvPool, actions repeated 3 to 6 times, 2 passes",
+        ("mdp.scenario=11_vs_11_easy_stochastic", "mdp.frame_skip=[3,6]", "rl.passes=2", "rl.threads=2"),
+        None,
+    ),
 }
 PPO = ("mdp=football", "rl=ppo")
 LEARN = ("seed=0,1,2,3,4", "eval.episodes=60")
@@ -77,10 +82,9 @@ def rates(case: Case, inputs: Inputs) -> dict[str, Any]:
     world, rl = (made := experiment_of_words(words)).mdp, made.rl
     world.ready()
     with ExitStack() as stack:
-        workers = {
-            OUR_NAME: Worker(OURS, "ours.py", *words),
-            PEER_NAME: Worker(PEERS, str(HERE / "football_rllib.py"), peer_settings(words, 0, None)),
-        }
+        workers = {OUR_NAME: Worker(OURS, "ours.py", *words)}
+        if case.steps is not None:
+            workers[PEER_NAME] = Worker(PEERS, str(HERE / "football_rllib.py"), peer_settings(words, 0, None))
         if world.engine == "envpool":
             workers[BARE_NAME] = Worker(OURS, str(HERE / "football_bare.py"), world.scenario, str(rl.slots))
         for worker in workers.values():
@@ -104,8 +108,10 @@ def refuse(inputs: Inputs) -> None:
 def ci() -> list[Sweep | Measurement]:
     parts: list[Sweep | Measurement] = []
     for name, case in CASES.items():
-        words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 10}")
-        parts += [Measurement(f"football-rates/{name}", partial(rates, case)), Sweep(f"football/{name}", words)]
+        parts.append(Measurement(f"football-rates/{name}", partial(rates, case)))
+        if case.steps is not None:
+            words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 10}")
+            parts.append(Sweep(f"football/{name}", words))
     close = CASES["close-numbers"]
     parts += [Measurement(f"football-peer/{seed}", partial(peer, close, seed)) for seed in range(3)]
     return parts
@@ -118,10 +124,11 @@ def rate_rows(measured: Mapping[str, Any]) -> list[list[str]]:
         if (sampled := measured.get(f"football-rates/{name}")) is None:
             continue
         each = {program: median(samples) for program, samples in sampled["rates"].items()}
-        bare = each.get(BARE_NAME)
+        own, peer, bare = (each.get(program) for program in (OUR_NAME, PEER_NAME, BARE_NAME))
+        assert own is not None
         rows.append([
-            case.label, f"{each[OUR_NAME]:,.0f}", f"{each[PEER_NAME]:,.0f}", f"{each[OUR_NAME] / each[PEER_NAME]:.2f}",
-            "-" if bare is None else f"{bare:,.0f}", "-" if bare is None else f"{each[OUR_NAME] / bare:.0%}",
+            case.label, f"{own:,.0f}", *(["-"] * 2 if peer is None else [f"{peer:,.0f}", f"{own / peer:.2f}"]),
+            *(["-"] * 2 if bare is None else [f"{bare:,.0f}", f"{own / bare:.0%}"]),
         ])  # fmt: skip
     return rows
 
@@ -182,8 +189,9 @@ def analyse(results: Results) -> Analysis | None:
 def measured(data: Mapping[str, Any]) -> str:
     sentences = []
     for name, samples in data["rates"].items():
-        ratio = median(samples[OUR_NAME]) / median(samples[PEER_NAME])
-        sentences.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
+        if PEER_NAME in samples:
+            ratio = median(samples[OUR_NAME]) / median(samples[PEER_NAME])
+            sentences.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
     for name, shares in data["goals"].items():
         label = CASES[name].label if name in CASES else "11 against 11, hard"
         sentences.append(f"{label}: {mean_text([each[-1] for each in shares], 2)} goals a game at the end")
