@@ -98,7 +98,7 @@ def _beyond_layers(learner: NetworkLearner[Any]) -> str:
             getattr(hyper, "critic_activation", None) not in (None, net.activation)
         ),
         "normalised inputs of one side (rl.policies)": isinstance(learner.moments, OwnMoments),
-        f"normalised inputs, which are clipped, for rl.net.activation={net.activation}, but for relu": (
+        f"normalised inputs with rl.net.activation={net.activation} (relu alone can clip them)": (
             learner.moments is not None and net.activation != "relu"
         ),
     }

@@ -180,7 +180,7 @@ def test_a_zip_names_spaces_and_layers(name: str, action: spaces.Space[Any], wid
         (DQN(dueling=True), spec(Discrete(3)), "sb3", "rl.dueling"),
         (DQN(distribution="c51"), spec(Discrete(3)), "sb3", "rl.distribution=c51"),
         (TD3(critic_activation="tanh"), spec(BOX), "sb3", "rl.critic_activation"),
-        (PPO(normalize_inputs=True), spec(BOX), "sb3", "for rl.net.activation=tanh, but for relu"),
+        (PPO(normalize_inputs=True), spec(BOX), "sb3", "normalised inputs with rl.net.activation=tanh"),
         (SAC(), spec(BOX), "cleanrl", "CleanRL's SAC computes deviations otherwise; format=sb3 writes"),
         (PPO(), spec(MultiDiscrete((2, 3))), "cleanrl", "takes one choice, and this world several"),
         (PPO(net=RELU), spec(BOX), "cleanrl", "has rl.net.activation=tanh, and this policy relu"),
