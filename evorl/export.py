@@ -3,6 +3,7 @@
     python -m evorl.export run=RUN_DIR out=policy.onnx
     python -m evorl.export run=RUN_DIR out=policy.onnx format=unity checkpoint=best
     python -m evorl.export run=RUN_DIR out=policy.pt2 format=torch deterministic=false
+    python -m evorl.export run=RUN_DIR out=policy.zip format=sb3
 
 The file holds the weights, the normalisation of inputs, and a description of its inputs and outputs (docs/export.md).
 Before it is written it plays whole episodes beside the run's own policy: their numbers agree to 1e-5, or there is no
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
 USAGE = "usage: python -m evorl.export run=RUN_DIR out=policy.onnx [format=unity]   (--help tells more)"
-SUFFIXES = {"onnx": ".onnx", "unity": ".onnx", "godot": ".onnx", "torch": ".pt2"}
+SUFFIXES = {
+    "onnx": ".onnx", "unity": ".onnx", "godot": ".onnx", "torch": ".pt2", "sb3": ".zip", "cleanrl": ".cleanrl_model",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,10 @@ class Request:
     run: str
     """A run directory, or latest for the one below runs/ that began last."""
     out: str
-    """The file to write, which must not be there: .onnx, or .pt2 with format=torch."""
-    format: Literal["onnx", "unity", "godot", "torch"] = "onnx"
-    """onnx for any runtime; unity and godot with the names that ML-Agents and Godot RL Agents load; torch.export."""
+    """The file to write, which must not be there: .onnx; .pt2 with format=torch, .zip with sb3, .cleanrl_model."""
+    format: Literal["onnx", "unity", "godot", "torch", "sb3", "cleanrl"] = "onnx"
+    """onnx for any runtime; unity and godot with the names that ML-Agents and Godot RL Agents load; torch.export; sb3
+    and cleanrl as Stable-Baselines3 and CleanRL save their own."""
     deterministic: bool = True
     """The most likely action; false: an action drawn by noise, which is an input then."""
     side: Natural | None = None
@@ -93,12 +97,12 @@ def export(request: Request) -> None:
     _, step, learner, individual = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
     import torch
 
-    from evorl.inference.file import PolicyFile, description
+    from evorl.inference.file import description, policy_file
     from evorl.rl.evaluation import summary
 
     side = _side(request, learner)
     module = _module(request, cast("Learner", learner if side is None else side.learner))
-    made = PolicyFile(module, request.format)
+    made = policy_file(module, request.format)
     about = {
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
         "run": run_dir.name, "step": step, **({} if individual is None else {"individual": individual.id}),
@@ -142,7 +146,7 @@ def _check_installed(request: Request) -> None:
     """Raise `BadRequest` where a package is missing."""
     from importlib.util import find_spec
 
-    needed = () if request.format == "torch" else ("onnx", "onnxruntime")
+    needed = ("onnx", "onnxruntime") if SUFFIXES[request.format] == ".onnx" else ()
     if missing := [name for name in needed if find_spec(name) is None]:
         raise BadRequest(f"needs {missing[0]}: {command.install('export')}", "format")
 
@@ -170,15 +174,17 @@ def _module(request: Request, learner: Learner) -> PolicyModule:
     from evorl.rl.network_learner import NetworkLearner
 
     assert isinstance(learner, NetworkLearner)
-    if request.format in ("onnx", "torch"):
-        return PolicyModule(learner, request.deterministic)
-    if not request.deterministic:
-        why = {
-            "unity": "a file for Unity has both actions, and the behaviour's Deterministic Inference chooses",
-            "godot": "the plugin of Godot takes the most likely action; format=onnx has noise as an input",
-        }[request.format]
-        raise BadRequest(why, "deterministic")
-    return UnityModule(learner) if request.format == "unity" else GodotModule(learner)
+    why = {
+        "unity": "a file for Unity has both actions, and the behaviour's Deterministic Inference chooses",
+        "godot": "the plugin of Godot takes the most likely action; format=onnx has noise as an input",
+        "sb3": "the file has the whole policy, and predict(..., deterministic=...) chooses there",
+        "cleanrl": "the file has the whole policy, and the program chooses",
+    }
+    if request.format in why and not request.deterministic:
+        raise BadRequest(why[request.format], "deterministic")
+    if request.format == "unity":
+        return UnityModule(learner)
+    return GodotModule(learner) if request.format == "godot" else PolicyModule(learner, request.deterministic)
 
 
 def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:

@@ -46,8 +46,9 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 TENSORS_ALONE = "torch.load, tensors alone"
-READERS = {"evorl/jobs/foreign_policies.py": [TENSORS_ALONE]}
-"""Files of other libraries are read by torch.load, with a reader that makes tensors and calls nothing else."""
+OF_LIBRARIES = {"evorl/jobs/foreign_policies.py": [TENSORS_ALONE], "evorl/inference/linear.py": ["torch.save"]}
+"""Files of other libraries are read by torch.load, with a reader that makes tensors and calls nothing else, and written
+by torch.save, which those libraries read."""
 
 
 def executed(tree: ast.AST) -> Iterator[str]:
@@ -90,7 +91,7 @@ def test_the_gate_sees_what_executes(text: str) -> None:
 
 def test_bytes_are_data(trees: Trees) -> None:
     found = {name: [*executed(tree)] for name, tree in trees.items()}
-    assert {name: places for name, places in found.items() if places} == READERS
+    assert {name: places for name, places in found.items() if places} == OF_LIBRARIES
 
 
 def test_whatever_is_imported_is_declared(trees: Trees) -> None:

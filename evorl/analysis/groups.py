@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evorl.analysis.runs import RunRecord, flatten, is_number
-from evorl.training.periods import PARTS, in_steps, is_default
+from evorl.analysis.sweeps import stopped_early
+from evorl.training.periods import BUDGET, PARTS, in_steps, is_default
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.schedule import Anneal
 from evorl.util.text import printable
@@ -109,7 +110,8 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
     """Group runs by all differences in their configs, the most informative key first, or by the given keys.
 
     Differences that follow from a different choice of a config file are ignored. Budgets and clusters separate runs
-    only if two runs of the same seed differ in nothing else: then they are what the experiment varies.
+    only if two runs of the same seed differ in nothing else: then they are what the experiment varies. The budgets that
+    a search gives to the jobs that it stops early are nothing that it varies.
     """
     if by:
         return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
@@ -117,7 +119,8 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
     leaves = [_leaves(run) for run in runs]
     values = [leaf | _schedules(leaf) for leaf in leaves]
     columns = {key: [own.get(key, MISSING) for own in values] for key in keys} | _period_columns(runs)
-    return _grouped(runs, {key: columns[key] for key in keys})
+    chosen = _chosen_budgets(runs, columns)
+    return _grouped(runs, {key: chosen[key] for key in keys})
 
 
 def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
@@ -126,7 +129,7 @@ def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 
 def _distinguishing_keys(runs: Sequence[RunRecord]) -> list[str]:
-    varied = differences(runs)
+    varied = _chosen_budgets(runs, differences(runs))
     for number, config_group in enumerate(SCALE_GROUPS):
         if not _distinguishes_same_seed(runs, varied, config_group, SCALE_GROUPS[number + 1 :]):
             varied = {key: column for key, column in varied.items() if _config_group(key) != config_group}
@@ -274,6 +277,16 @@ def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
 def _chosen_period(name: str, run: RunRecord) -> Any:
     """A period of a run; null where it follows from a budget."""
     return None if is_default(name, run.config, run.words) else run.config.get(f"{name}.every")
+
+
+def _chosen_budgets(runs: Sequence[RunRecord], columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns without the budgets of jobs that a search stops early; without any if all others are alike."""
+    if BUDGET not in columns:
+        return {**columns}
+    early = stopped_early(runs)
+    chosen = [MISSING if part else steps for part, steps in zip(early, columns[BUDGET], strict=True)]
+    rest = {key: column for key, column in columns.items() if key != BUDGET}
+    return rest | ({BUDGET: chosen} if len({*map(repr, chosen)}) > 1 else {})
 
 
 def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -125,13 +125,30 @@ def seeks_lowest(runs: Iterable[RunRecord]) -> bool:
     return bool(homes) and all(_weight_of_fitness(home) < 0 for home in homes)
 
 
+def stopped_early(runs: Sequence[RunRecord]) -> list[bool]:
+    """Return of each run whether it is a job of a search with early stopping, which gives it a part of its budget."""
+    homes = [run.directory.absolute().parent for run in runs]
+    known = {home: "R" in _evolver(_sought(home)) for home in {*homes}}  # the units of a whole budget
+    return [known[home] for home in homes]
+
+
+def _sought(directory: Path) -> dict[str, Any] | None:
+    """The settings of a search; None if the directory has none."""
+    sought = (read_json(directory, SEARCH_FILE) or {}).get("hydra.sweeper")
+    return sought if isinstance(sought, dict) else None
+
+
+def _evolver(sought: Mapping[str, Any] | None) -> dict[str, Any]:
+    evolver = (sought or {}).get("evolver")
+    return evolver if isinstance(evolver, dict) else {}
+
+
 def _weight_of_fitness(directory: Path) -> float:
     """The weight of fitness and return in a search's first objective, negative if that is minimised; 0 if no search."""
-    sought = (read_json(directory, SEARCH_FILE) or {}).get("hydra.sweeper")
-    if not isinstance(sought, dict):
+    sought = _sought(directory)
+    if sought is None:
         return 0.0
-    evolver = sought.get("evolver")
-    objectives = evolver.get("objectives") if isinstance(evolver, dict) else None
+    objectives = _evolver(sought).get("objectives")
     first = objectives[0] if isinstance(objectives, list) and objectives else "fitness"
     weights = first if isinstance(first, dict) else {first: 1.0}
     weight = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))

@@ -9,24 +9,53 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
 from typing import Any, Literal
+from zipfile import ZipFile
 
 import torch
 
+from evorl.inference import cleanrl, sb3
 from evorl.inference.check import Run, onnx_program, torch_program
+from evorl.inference.linear import linear_policy
 from evorl.inference.module import PolicyModule, traced
+from evorl.jobs.foreign_policies import LIBRARIES, learner_of
 from evorl.mdp.core import Box, World
 from evorl.mdp.result_features import feature_names
 from evorl.util.errors import BadRequest
 
-Format = Literal["onnx", "unity", "godot", "torch"]
+Format = Literal["onnx", "unity", "godot", "torch", "sb3", "cleanrl"]
 KEY = "evorl"
-"""Where a file keeps its description: a metadata property of ONNX, an extra file of torch.export."""
+"""Where a file keeps its description: a metadata property of ONNX, an extra file of torch.export, a part of SB3's zip.
+CleanRL's files hold tensors alone, and no description."""
 VERSION = 1
 """Of the description. Readers take older ones, too: fields are added, and none changes its meaning."""
 
 
+def policy_file(module: PolicyModule, form: Format) -> PolicyFile | LibraryFile:
+    """A policy in one of the formats. Raises `BadRequest` for a network that it cannot have."""
+    return LibraryFile(module, form) if form in LIBRARIES else PolicyFile(module, form)
+
+
+class LibraryFile:
+    """A policy as a library of reinforcement learning saves its own."""
+
+    def __init__(self, module: PolicyModule, form: Format) -> None:
+        """Raises `BadRequest` for a network that the library does not have."""
+        self.policy, self.form = linear_policy(module.learner), form
+        if form == "cleanrl":
+            cleanrl.check(self.policy)
+
+    def content(self, description: Mapping[str, Any]) -> bytes:
+        """The bytes of the file."""
+        if self.form == "cleanrl":
+            return cleanrl.content(self.policy)
+        return sb3.content(self.policy, _as_text(description), description.get("step", 0))
+
+    def opset(self) -> None:
+        return None
+
+
 class PolicyFile:
-    """A policy in one of the formats, with its weights and its description inside."""
+    """A policy as a graph of operations, with its weights and its description inside."""
 
     def __init__(self, module: PolicyModule, form: Format) -> None:
         """Raises `BadRequest` for a network that ONNX files cannot have yet."""
@@ -44,8 +73,7 @@ class PolicyFile:
 
     def content(self, description: Mapping[str, Any]) -> bytes:
         """The bytes of the file."""
-        finite = json.loads(json.dumps(description), parse_constant=lambda _: None)  # JSON has no infinity
-        text = json.dumps(finite)  # ASCII, whatever a world calls its observations
+        text = _as_text(description)
         if self.form == "torch":
             saved = BytesIO()
             with _quiet():
@@ -60,8 +88,15 @@ class PolicyFile:
         return None if self.form == "torch" else int(self.model.opset_import[0].version)
 
 
+def _as_text(description: Mapping[str, Any]) -> str:
+    finite = json.loads(json.dumps(description), parse_constant=lambda _: None)  # JSON has no infinity
+    return json.dumps(finite)  # ASCII, whatever a world calls its observations
+
+
 def program(content: bytes, module: PolicyModule, form: Format) -> Run:
     """A file's content, ready to be run with the ports of ``module``."""
+    if form in LIBRARIES:  # which evorl reads back
+        return torch_program(PolicyModule(learner_of(form, content, module.spec)), module)
     if form != "torch":
         return onnx_program(content)
     with _quiet():
@@ -71,7 +106,9 @@ def program(content: bytes, module: PolicyModule, form: Format) -> Run:
 
 def read_description(content: bytes) -> dict[str, Any]:
     """What a file says of itself. Raises ValueError for a file of another origin."""
-    if content[:2] == b"PK":
+    if content[:2] == b"PK" and KEY in (parts := ZipFile(BytesIO(content))).namelist():
+        text = parts.read(KEY).decode()
+    elif content[:2] == b"PK":
         extra = {KEY: ""}
         with _quiet():
             torch.export.load(BytesIO(content), extra_files=extra)

@@ -26,7 +26,7 @@ from evorl.util.errors import BadRequest, reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from evorl.mdp.core import Spec
+    from evorl.mdp.core import Box, Spec
     from evorl.nets.policy import Activation
     from evorl.rl.core import Hyper
     from evorl.rl.network_learner import NetworkLearner
@@ -70,18 +70,23 @@ def is_foreign(word: str) -> bool:
 
 def foreign_learner(word: str, spec: Spec, key: str) -> NetworkLearner[Any]:
     """The learner with the policy that a word names, for a world with this spec. Raises `BadRequest` at ``key``."""
-    import torch
-
     library, _, place = word.partition(":")
     try:
-        network = (_sb3 if library == "sb3" else _cleanrl)(Path(place))
-        learner = cast("NetworkLearner[Any]", _hyper(network).learner(spec, 0, torch.device("cpu")))
-        state = learner.state_dict()
-        own = parameters(network, spec, state["policy"])
-        targets = {"policy_target": own} if "policy_target" in state else {}
-        learner.load_policy({**state, "policy": own, **targets})
+        return learner_of(library, _bytes(Path(place)), spec)
     except BadRequest as error:
         raise BadRequest(f"{word}: {error.args[0]}", key) from None
+
+
+def learner_of(library: str, data: bytes, spec: Spec) -> NetworkLearner[Any]:
+    """The learner with the policy in a file of this library, for a world with this spec. Raises `BadRequest`."""
+    import torch
+
+    network = (_sb3 if library == "sb3" else _cleanrl)(data)
+    learner = cast("NetworkLearner[Any]", _hyper(network).learner(spec, 0, torch.device("cpu")))
+    state = learner.state_dict()
+    own = parameters(network, spec, state["policy"])
+    targets = {"policy_target": own} if "policy_target" in state else {}
+    learner.load_policy({**state, "policy": own, **targets})
     return learner
 
 
@@ -130,8 +135,7 @@ def _tensors(state: Any) -> dict[str, Tensor]:
 # ------------------------------------------------------------------ networks
 
 
-def _sb3(path: Path) -> Network:
-    data = _bytes(path)
+def _sb3(data: bytes) -> Network:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             weights, about = _part(archive, "policy.pth"), _part(archive, "data")
@@ -158,8 +162,8 @@ def _sb3(path: Path) -> Network:
     raise BadRequest("has no network of an MlpPolicy of PPO, A2C, DQN, TD3, DDPG or SAC")
 
 
-def _cleanrl(path: Path) -> Network:
-    tensors = _tensors(_loaded(_bytes(path)))
+def _cleanrl(data: bytes) -> Network:
+    tensors = _tensors(_loaded(data))
     if "fc_mu.weight" in tensors:
         return Network("deterministic", _named(tensors, "fc1", "fc2"), _linear(tensors, "fc_mu"), None, "relu")
     for prefix, kind in CLEANRL:
@@ -234,7 +238,8 @@ def parameters(network: Network, spec: Spec, own: Mapping[str, Tensor]) -> dict[
         theta[f"hidden.{number}.weight"][0], theta[f"hidden.{number}.bias"][0, 0] = weight.T, bias
     (weight, bias), log_std = _in_our_units(network, spec)
     if network.kind == "values":
-        theta["advantage.weight"][0], theta["advantage.bias"][0, 0] = weight.T, bias
+        first = slice(len(bias))  # of several named rewards; the others add 0
+        theta["advantage.weight"][0, :, first], theta["advantage.bias"][0, 0, first] = weight.T, bias
     else:
         theta["policy.weight"], theta["policy.bias"] = weight.clone(), bias.clone()
     if "log_std" in theta:
@@ -268,17 +273,22 @@ def _check(network: Network, spec: Spec) -> None:
 
 def _in_our_units(network: Network, spec: Spec) -> tuple[Linear, Tensor | None]:
     """The head and the log deviations. A Gaussian of evorl is of half the width of a Box, around its centre."""
-    import numpy as np
-    import torch
-
     from evorl.mdp.core import Box
 
     weight, bias = network.head
     if network.kind != "policy" or not isinstance(spec.action, Box) or network.log_std is None:
         return (weight, bias), network.log_std
-    low, high = (torch.tensor(np.array(x, np.float64)) for x in (spec.action.low, spec.action.high))
-    finite = torch.isfinite(low) & torch.isfinite(high)
-    half = torch.where(finite, (high - low) / 2, torch.ones_like(low))
-    centre = torch.where(finite, (high + low) / 2, torch.zeros_like(low))
+    centre, half = units(spec.action)
     scaled = (weight.double() / half[:, None]).float(), ((bias.double() - centre) / half).float()
     return scaled, (network.log_std.double() - half.log()).float()
+
+
+def units(action: Box) -> tuple[Tensor, Tensor]:
+    """Centre and half width of a Box, float64 [K] each; 0 and 1 where it has no bounds."""
+    import numpy as np
+    import torch
+
+    low, high = (torch.tensor(np.array(x, np.float64)) for x in (action.low, action.high))
+    finite = torch.isfinite(low) & torch.isfinite(high)
+    half = torch.where(finite, (high - low) / 2, torch.ones_like(low))
+    return torch.where(finite, (high + low) / 2, torch.zeros_like(low)), half

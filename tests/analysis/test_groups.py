@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,25 @@ def test_a_period_that_was_chosen_separates_groups() -> None:
     assert [group.label for group in group_runs(chosen)] == ["all runs"]
     alike = [period_run(1, 5_000, 500), period_run(2, 5_000, 500, "eval.every=500")]
     assert [group.label for group in group_runs(alike)] == ["all runs"]
+
+
+def searched(home: Path, evolver: dict[str, Any]) -> list[RunRecord]:
+    """Jobs of a search of one seed: two learning rates with two budgets each."""
+    (home / "search.json").write_text(json.dumps({"hydra.sweeper": {"evolver": evolver}}))
+    jobs = [PPO | {"seed": 1, "rl.lr": lr, "budget.steps": steps} for lr in (0.1, 0.2) for steps in (313, 1_250)]
+    return [RunRecord(directory=home / str(n), config=config) for n, config in enumerate(jobs)]
+
+
+def test_budgets_of_jobs_that_a_search_stops_early_separate_no_groups(tmp_path: Path) -> None:
+    several = searched(tmp_path, {"kind": "ASHA", "eta": 4, "R": 64})
+    assert [(group.label, len(group.runs)) for group in group_runs(several)] == [("rl.lr=0.1", 2), ("rl.lr=0.2", 2)]
+    assert differences(several)["budget.steps"] == [313, 1_250, 313, 1_250]  # as notes say
+    whole = RunRecord(directory=Path("whole"), config=PPO | {"seed": 1, "rl.lr": 0.2, "budget.steps": 20_000})
+    assert sorted(len(group.runs) for group in group_runs([*several, whole])) == [1, 2, 2]  # one is of another budget
+
+
+def test_budgets_between_which_a_search_decides_separate_groups(tmp_path: Path) -> None:
+    assert len(group_runs(searched(tmp_path, {"kind": "CMAES"}))) == 4
 
 
 def failed(number: int, config: dict[str, Any]) -> RunRecord:

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from harness import QUICK, WORLDS, go
 
+from evorl import evaluate
 from evorl.export import main
 from evorl.inference.file import read_description
 from evorl.rl import evaluation
@@ -24,7 +25,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, world in {"cartpole": WORLDS["cartpole"], "pong": WORLDS["pong"]}.items():
         assert go(*words, *world, f"hydra.run.dir={place / name}") == 0
     evolved = ("ec=openai_es", "ec.population=4", "ec.episodes=1", "record.tensorboard=false", "eval.episodes=1")
-    assert go(*evolved, "mdp=cartpole", "budget.steps=400", f"hydra.run.dir={place / 'evolved'}") == 0
+    assert (
+        go(*evolved, "mdp=cartpole", "rl.net.activation=tanh", "budget.steps=400", f"hydra.run.dir={place / 'evolved'}")
+        == 0
+    )
     sphere = ("mdp=problem", "ec=cem", "ec.population=4", "budget.steps=8", "record.tensorboard=false")
     assert go(*sphere, f"hydra.run.dir={place / 'sphere'}") == 0
     return place
@@ -78,6 +82,26 @@ def test_of_torch(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert about["inputs"][-1]["name"] == "noise" and about["noise"] == "gumbel"
 
 
+@pytest.mark.parametrize("name", ["cartpole", "evolved"])
+def test_of_stable_baselines3(name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is judged as the run's own policy is."""
+    path, run = tmp_path / "policy.zip", f"run={runs / name}"
+    about = described(capsys, run, f"out={path}", "format=sb3")
+    assert about == read_description(path.read_bytes()) and about["opset"] is None
+    assert about["check"]["decisions"] > 4 and about["check"]["largest_difference"] < 1e-5
+    returns = []
+    for policy in ([], [f"policy=sb3:{path}"]):
+        assert evaluate.main([run, *policy, "episodes=3", "json=true"]) == 0
+        returns.append(json.loads(capsys.readouterr().out.splitlines()[-1])["return_mean"])
+    assert returns[0] == returns[1]
+
+
+def test_of_cleanrl(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ppo.cleanrl_model"
+    about = described(capsys, f"run={runs / 'evolved'}", f"out={path}", "format=cleanrl")
+    assert path.exists() and about["check"]["largest_difference"] < 1e-5
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -93,6 +117,13 @@ def test_of_torch(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["run=cartpole", "out=p.onnx", "individual=3"], "individual: this run has no population"),
         (["run=cartpole", "out=p.onnx", "format=unity", "deterministic=false"], "deterministic: "),
         (["run=cartpole", "out=p.onnx", "format=godot", "deterministic=false"], "deterministic: "),
+        (["run=cartpole", "out=p.zip", "format=sb3", "deterministic=false"], "deterministic: the file has the whole"),
+        (["run=cartpole", "out=p.onnx", "format=sb3"], "out: format=sb3 makes a file with the suffix .zip: out=p.zip"),
+        (["run=cartpole", "out=p.pt", "format=cleanrl"], "out=p.cleanrl_model"),
+        (
+            ["run=cartpole", "out=p.cleanrl_model", "format=cleanrl"],
+            "format: CleanRL's program has rl.net.activation=tanh",
+        ),
         (["run=cartpole", "out=p.onnx", "episodes=0"], "episodes: "),
         (["run=cartpole", "out=p.onnx", "opset=9"], "opset"),
         (["run=sphere", "out=p.onnx"], "run: a problem has no policy"),
