@@ -1,6 +1,7 @@
 """An Arena that runs many battles on one asyncio event loop.
 
-Each controlled side of each battle is a coroutine that publishes its state, waits for an action, and acts.
+Each controlled side of each battle is a coroutine that publishes its state, waits for an action, and acts. The sides of
+a game in moves (`evorl.mdp.turns`) share one.
 `BattleArena.recv` runs the loop until at least one slot waits and no task can run without waiting. Between two calls
 the loop stands still, so arrays do not change while they are read.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from evorl.mdp import decision_arrays
+from evorl.mdp.battle_moves import play_moves
 from evorl.mdp.battle_slots import Game, SlotState
 from evorl.mdp.core import (
     MDP,
@@ -24,6 +26,7 @@ from evorl.mdp.core import (
     FrameHook,
     ResultsSoFar,
     SavedAtAnyTime,
+    State,
     StateDict,
     Step,
     StepLimit,
@@ -34,6 +37,7 @@ from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.restarts import PAUSES_S, Restarts
+from evorl.mdp.turns import TurnBattle
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
@@ -65,7 +69,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self.sides = len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:
             raise BadRequest(f"{slots} slots cannot be divided among games of {self.sides} sides", "rl.slots")
-        self._rows = decision_arrays.empty_decisions(self.spec, slots)
+        self._rows = decision_arrays.empty_decisions(self.spec, slots, getattr(mdp, "channels_last", ()))
         self._forms = decision_arrays.BattleForms(self.spec, _name(mdp))
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
         self._action_bytes = np.dtype(self._dtype).itemsize * self._width
@@ -106,7 +110,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
             entry = entries[slot]
             if not entry.waits:
                 raise ValueError(f"slot {slot} does not wait for an answer")
-            entry.waits = False
+            entry.waits, entry.action = False, action
             if not entry.answer.done():  # cancelled if the battle failed meanwhile
                 entry.answer.set_result(action)
 
@@ -236,8 +240,15 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
             battle.on_frame = self.on_frame
         async with battle as game.battle:
             self._go_on(game)
-            pairs = zip(game.slots, game.battle.controllers, strict=True)
-            await run_all([self._play_side(slot, controller) for slot, controller in pairs])
+            entries = [self._slot_states[slot] for slot in game.slots]
+            for entry in entries:
+                entry.length = 0
+            if isinstance(battle, TurnBattle) and not any(entry.broken for entry in entries):
+                seats = list(zip(game.slots, entries, battle.controllers, strict=True))
+                await play_moves(battle, seats, self._ask, self._ends)
+            else:  # also after a failure, of which each side waits for its own action
+                pairs = zip(game.slots, game.battle.controllers, strict=True)
+                await run_all([self._play_side(slot, controller) for slot, controller in pairs])
             self._notify_episode_end()
 
     def _go_on(self, game: Game) -> None:
@@ -249,40 +260,49 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
 
     async def _play_side(self, slot: int, controller: Controller) -> None:
         """Play one side of one episode. Names are bound before the loop, which runs once per decision."""
-        entry, rows, log = self._slot_states[slot], self._rows, self._slot_states[slot].log
-        wait, newly_waiting, reward = self._loop.loop.create_future, self._newly_waiting, self._rows.reward
-        forms, act_in_replay = self._forms, getattr(controller, "act_without_delay", controller)  # replays skip a delay
+        entry, log, wait = self._slot_states[slot], self._slot_states[slot].log, self._loop.loop.create_future
+        act_in_replay = getattr(controller, "act_without_delay", controller)  # replays skip a delay
         if entry.broken:
             await self._take_back(slot, entry)
-        length = 0  # environment steps
-        limit = self.step_limit if self.sides == 1 else None  # other sides may wait for one that was cut
         while True:
-            state = controller.state
-            if entry.replay:
-                action, act = entry.replay.pop(), act_in_replay
-            else:
-                write_state(rows, slot, forms.state(slot, state))
+            self._ask(slot, entry, controller.state)
+            if entry.action is None:
                 entry.answer = answer = wait()
-                entry.waits = entry.shown = True
-                newly_waiting.append(slot)
                 action, act = await answer, controller
+            else:
+                action, act = entry.action, act_in_replay
             log += action.tobytes()
-            step = await act(action)
-            reward[slot] = forms.reward(step.reward)
-            entry.cost = step.cost
-            length += step.cost
-            if limit is not None and length >= limit and not step.over:
-                step = step._replace(truncated=True)
-                self.cut += ((slot, self._games[slot].number),)
-            if step.terminated or step.truncated:
-                return self._finish_side(slot, entry, controller, step, length)
+            if self._ends(slot, entry, controller, await act(action)):
+                return
 
-    def _finish_side(self, slot: int, entry: SlotState, controller: Controller, step: Step, length: int) -> None:
+    def _ask(self, slot: int, entry: SlotState, state: State) -> None:
+        """Show a side its state, or take its action from those to be replayed."""
+        if entry.replay:
+            entry.action = entry.replay.pop()
+            return
+        write_state(self._rows, slot, self._forms.state(slot, state))
+        entry.action, entry.waits, entry.shown = None, True, True
+        self._newly_waiting.append(slot)
+
+    def _ends(self, slot: int, entry: SlotState, controller: Controller, step: Step) -> bool:
+        """Write down what came of an action; return whether the side's episode is over."""
+        self._rows.reward[slot] = self._forms.reward(step.reward)
+        entry.cost = step.cost
+        entry.length += step.cost
+        limit = self.step_limit if self.sides == 1 else None  # other sides may wait for one that was cut
+        if limit is not None and entry.length >= limit and not step.over:
+            step = step._replace(truncated=True)
+            self.cut += ((slot, self._games[slot].number),)
+        if step.over:
+            self._finish_side(slot, entry, controller, step)
+        return step.over
+
+    def _finish_side(self, slot: int, entry: SlotState, controller: Controller, step: Step) -> None:
         rows, truncated = self._rows, step.truncated and not step.terminated  # terminated wins over truncated
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
         if truncated:
             write_final_state(rows, slot, self._forms.state(slot, controller.state))
-        entry.result = {"length": float(length), **controller.result()}
+        entry.result = {"length": float(entry.length), **controller.result()}
         entry.replay.clear()
 
     # -------------------------------------------------------------- when a battle breaks

@@ -29,11 +29,13 @@ class Game:
 class SlotState:
     """State of one slot."""
 
-    answer: asyncio.Future[Array]
+    answer: asyncio.Future[Array]  # has the action of this slot; of a game in moves, the first of any of its slots
+    action: Array | None = None  # that has arrived, or is replayed
     waits: bool = False  # has published a state, and no action has arrived
     shown: bool = False  # has published a state in the current attempt at the episode
     broken: bool = False  # the last attempt failed after a state was published, which is not reported yet
     cost: int = 0
+    length: int = 0  # environment steps of the current attempt
     result: dict[str, float] | None = None
     log: bytearray = field(default_factory=bytearray)  # the episode's actions so far
     replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order

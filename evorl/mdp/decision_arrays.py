@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, heads
+from evorl.mdp.core import Action, Array, Box, Decisions, Input, Spec, State, heads
 from evorl.mdp.forms import Form, Mismatch
 from evorl.util.types import StateDict
 
 
-def empty_decisions(spec: Spec, slots: int) -> Decisions:
-    """Return `Decisions` for B slots: zeros, and every action legal."""
+def empty_decisions(spec: Spec, slots: int, channels_last: Collection[str] = ()) -> Decisions:
+    """Return `Decisions` for B slots: zeros, and every action legal.
+
+    ``channels_last``: names of pictures [C, H, W] that are kept with channels last in memory (`evorl.mdp.core.MDP`).
+    """
 
     def inputs() -> tuple[Array, ...]:
-        return tuple(np.zeros((slots, *each.shape), each.dtype) for each in spec.inputs)
+        return tuple(_zeros(slots, each, each.name in channels_last) for each in spec.inputs)
 
     def legal() -> Array | None:
         return np.ones((slots, sum(heads(spec.action))), np.bool_) if spec.masked else None
@@ -31,6 +35,13 @@ def empty_decisions(spec: Spec, slots: int) -> Decisions:
         final=inputs(),
         final_legal=legal(),
     )
+
+
+def _zeros(slots: int, entry: Input, channels_last: bool) -> Array:
+    if not channels_last:
+        return np.zeros((slots, *entry.shape), entry.dtype)
+    channels, height, width = entry.shape
+    return np.moveaxis(np.zeros((slots, height, width, channels), entry.dtype), -1, 1)
 
 
 def write_state(rows: Decisions, slot: int, state: State) -> None:

@@ -28,6 +28,10 @@ class Delayed:
     def spec(self) -> Spec:
         return self.mdp.spec
 
+    @property
+    def channels_last(self) -> Sequence[str]:
+        return getattr(self.mdp, "channels_last", ())
+
     def reset(self, *players: int, seed: int) -> Battle:
         sleeps = [generator("delay", seed, player) for player in players]
         return _Battle(self.mdp.reset(*players, seed=seed), self.delay_ms, sleeps)

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from evorl.mdp.core import Array, Controller, Spec, State, Step
+from evorl.mdp.core import Array, Spec, State, Step
 from evorl.mdp.random_play import random_action
 from evorl.util.seed import generator
 
@@ -37,7 +37,10 @@ class Game(Protocol):
         ...
 
     def state(self, side: int) -> State:
-        """What a side sees. The mask of a side without a choice, if there are masks, is all False."""
+        """What a side sees, in arrays that may change with the next move.
+
+        The mask of a side without a choice, if there are masks, is all False.
+        """
         ...
 
     def total(self, side: int) -> float:
@@ -68,7 +71,7 @@ class RandomPlayer:
 class TurnBattle:
     """A game in moves, as one coroutine for each side in ``players``; ``rule_player`` decides for the others.
 
-    A side that left its game ends with the game.
+    A side that left its game ends with the game. A caller for all sides needs no coroutines: see `Side`.
     """
 
     def __init__(self, game: Game, players: Sequence[int], rule_player: Callable[[State], Array] | None = None) -> None:
@@ -76,8 +79,8 @@ class TurnBattle:
         self._players, self._rule_player = frozenset(players), rule_player
         self._actions: dict[int, Array] = {}  # of the next move, so far
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._go_on()
-        self.controllers: Sequence[Controller] = [_Side(self, player) for player in players]
+        self.go_on()
+        self.controllers: Sequence[Side] = [Side(self, player) for player in players]
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,22 +96,27 @@ class TurnBattle:
 
     async def act(self, side: int, action: Array) -> None:
         """Decide for a side whose turn it is; return at its next turn, or when the game is over."""
-        if not self._is_asked(side) or not self.game.movers:
+        self.decide(side, action)
+        self.go_on()
+        await self.turn(side)
+
+    def decide(self, side: int, action: Array) -> None:
+        """Decide for a side whose turn it is. The next move is made by `go_on`."""
+        if not self.is_asked(side) or not self.game.movers:
             raise RuntimeError(f"side {side} cannot act: it is not its turn")
         self._actions[side] = action
-        self._go_on()
-        await self.turn(side)
 
     async def turn(self, side: int) -> None:
         """Wait until it is the side's turn, or the game is over."""
-        if not self._is_asked(side):
+        if not self.is_asked(side):
             self._waiting[side] = asyncio.get_running_loop().create_future()
             await self._waiting[side]
 
-    def _is_asked(self, side: int) -> bool:
+    def is_asked(self, side: int) -> bool:
+        """Whether it is the side's turn, or the game is over."""
         return not self.game.movers or (side in self.game.movers and side not in self._actions)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Make moves until a caller's side has to decide, or the game is over."""
         before = self.game.moves
         while (movers := self.game.movers) and len(self._actions) == len(self._players.intersection(movers)):
@@ -119,7 +127,7 @@ class TurnBattle:
             self.game.move(actions)
         if self.game.moves == before:
             return  # nobody's turn has come
-        for side in [side for side in self._waiting if self._is_asked(side)]:
+        for side in [side for side in self._waiting if self.is_asked(side)]:
             turn = self._waiting.pop(side)
             if not turn.done():  # cancelled if the battle is being left
                 turn.set_result(None)
@@ -130,21 +138,41 @@ class TurnBattle:
         return self._rule_player(self.game.state(side))
 
 
-class _Side:
-    """A side that the caller decides for. Its states are kept: the game may go on before they are read."""
+class Side:
+    """A side that the caller decides for.
+
+    It is awaited as any `Controller`. Or the caller calls `decide` for each side that `asked` (a side that has no part
+    in the first move is shown its start before), then `TurnBattle.go_on`, then `outcome` of each side that has asked.
+    """
 
     def __init__(self, battle: TurnBattle, side: int) -> None:
         self._battle, self._side = battle, side
         self._waits = side not in battle.game.movers
         self._moves, self._total = 0, 0.0  # at its last decision
-        self.state = _with_choice(battle.game.state(side))
+        self.state = _kept(_with_choice(battle.game.state(side)))
 
     async def __call__(self, action: Array) -> Step:
-        game, side = self._battle.game, self._side
         if self._waits:
-            await self._battle.turn(side)
+            await self._battle.turn(self._side)
         else:
-            await self._battle.act(side, action)
+            await self._battle.act(self._side, action)
+        step = self.outcome()
+        self.state = _kept(self.state)
+        return step
+
+    def decide(self, action: Array) -> None:
+        """Take an action [K]."""
+        if not self._waits:
+            self._battle.decide(self._side, action)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the outcome of its last action is known: it decides again, or the game is over."""
+        return self._battle.is_asked(self._side)
+
+    def outcome(self) -> Step:
+        """What came of the last action; `state` is then the present one, in arrays that the next move may change."""
+        game, side = self._battle.game, self._side
         self._waits = False
         over, truncated = not game.movers, not game.movers and game.truncated(side)
         if not over or truncated:
@@ -158,8 +186,13 @@ class _Side:
         return self._battle.game.result(self._side)
 
 
+def _kept(state: State) -> State:
+    """A copy of a state: the game may go on before it is read."""
+    return State(tuple([x.copy("K") for x in state.inputs]), state.legal)
+
+
 def _with_choice(state: State) -> State:
     """The state with the first choice legal, if none is."""
-    if state.legal is not None and not state.legal.any():
+    if state.legal is not None and True not in state.legal.tobytes():  # a fifth of what `any` takes
         state.legal[0] = True
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from evorl.mdp import check
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Discrete, Input, Spec, State
 from evorl.mdp.turns import RandomPlayer, TurnBattle
-from evorl.util.seed import generator
+from evorl.util.seed import Episodes, generator
 
 ORDER = ((1,), (0,), (0, 1, 2), (2,), (1, 2), (0,))
 """Who moves. Side 1 begins, and side 2 comes late."""
@@ -80,6 +81,34 @@ class Counting(BattleWorld):
 @pytest.mark.parametrize("cut", [True, False])
 def test_conformance(cut: bool, all: bool) -> None:
     check(Counting(cut=cut, all=all), slots=6, decisions=30)
+
+
+@pytest.mark.parametrize("all", [True, False])
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_arena_plays_a_game_as_coroutines_of_its_sides_do(cut: bool, all: bool) -> None:
+    """Without a delay one coroutine plays all sides; with one, even of no time, each side has its own."""
+
+    def played(world: Counting) -> list[list[bytes]]:
+        with closing(world.arena(2 * world.sides, Episodes(3))) as arena:
+            seen: list[list[bytes]] = [[] for _ in range(arena.slots)]
+            for _ in range(40):
+                decisions = arena.recv()
+                for slot in decisions.slots.tolist():
+                    rows = (*decisions.inputs, decisions.legal, decisions.reward, decisions.terminated)
+                    seen[slot] += [x[slot].tobytes() for x in (*rows, decisions.truncated) if x is not None]
+                    if decisions.truncated[slot]:
+                        seen[slot] += [x[slot].tobytes() for x in decisions.final]
+                for slot, result in decisions.results:
+                    seen[slot].append(repr(result).encode())
+                assert decisions.legal is not None
+                arena.send(decisions.slots, 2 * decisions.legal[decisions.slots, 2:].astype(np.int64))
+            return seen
+
+    one, several = (played(Counting(cut=cut, all=all, delay_ms=delay)) for delay in (None, (0, 0)))
+    short = [min(map(len, pair)) for pair in zip(one, several, strict=True)]
+    assert min(short) > 50
+    for mine, others, length in zip(one, several, short, strict=True):
+        assert mine[:length] == others[:length]
 
 
 def test_every_side_is_asked_in_its_turn() -> None:

@@ -124,6 +124,16 @@ def strange(**kwargs: Any) -> Any:
     return env
 
 
+class Pictured(Parallel):
+    """Its agents see pictures, channels last, all the same one."""
+
+    def observation_space(self, agent: str) -> Any:
+        return Box(0, 255, (6, 5, 3), np.uint8)
+
+    def _look(self, agent: str) -> Any:
+        return np.arange(90, dtype=np.uint8).reshape(6, 5, 3) + np.uint8(self.seed % 50)
+
+
 class Doubled:
     """A wrapper that doubles rewards."""
 

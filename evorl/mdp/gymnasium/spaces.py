@@ -21,6 +21,11 @@ class Read:
     convert: Callable[[Array], Array]
     path: tuple[Any, ...] = ()  # of a part of a Dict or Tuple
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether what it returns is a picture [C, H, W] with channels last in memory."""
+        return self.convert is _channels_first
+
     def __call__(self, whole: Any, batch: tuple[int, ...] = (), rows: Array | None = None, watch: str = "") -> Array:
         """Return the input [*batch, ...]; of a batch [B, ...] only these rows, if they are given.
 

@@ -29,6 +29,8 @@ class Agent(NamedTuple):
     readers: tuple[spaces.Read, ...]
     inner: str | None
     """The part of its observation that is observed; None for the whole, or all but the mask."""
+    label: str
+    """What messages call it."""
 
     @property
     def choices(self) -> int:
@@ -41,24 +43,36 @@ class Form(NamedTuple):
 
     spec: Spec
     agents: tuple[Agent, ...]
-    places: tuple[tuple[int, ...], ...]
-    """Of each side's own inputs, among those of all."""
+    parts: tuple[tuple[tuple[spaces.Read | None, Input], ...], ...]
+    """Of each side, the inputs of all but `who`, with what reads them; None where its agent does not observe one."""
     who: Array
     """Each side's input that tells which agent it is, float32 [P, P]."""
     choices: Array
     """The actions that each side's agent has, bool [P, L]."""
 
+    @property
+    def channels_last(self) -> tuple[str, ...]:
+        """The inputs that are pictures with channels last in memory, of every agent that observes them."""
+        return tuple(
+            column[0][1].name
+            for column in zip(*self.parts, strict=True)
+            if all(read is None or read.channels_last for read, _ in column)
+        )
+
     def state(self, side: int, seen: Any) -> tuple[Array, ...]:
-        """The inputs of a side, of an observation of its agent; zeros for None. Raises `Mismatch`."""
-        agent, places, several = self.agents[side], self.places[side], len(self.agents) > 1
+        """The inputs of a side, of an observation of its agent, which they may share; zeros for None.
+
+        Raises `Mismatch`.
+        """
+        agent = self.agents[side]
         whole = seen if agent.inner is None or seen is None else seen[agent.inner]
         rows: list[Array] = []
-        for place, part in enumerate(self.spec.inputs[:-1] if several else self.spec.inputs):
-            if seen is None or place not in places:
+        for read, part in self.parts[side]:
+            if seen is None or read is None:
                 rows.append(np.zeros(part.shape, part.dtype))
             else:
-                rows.append(_filled(agent.readers[places.index(place)](whole, watch=f"agent {agent.name}"), part))
-        return (*rows, self.who[side]) if several else tuple(rows)
+                rows.append(_filled(read(whole, watch=agent.label), part))
+        return (*rows, self.who[side]) if len(self.agents) > 1 else tuple(rows)
 
     def legal(self, side: int, seen: Any, info: Mapping[str, Any]) -> Array | None:
         """Which actions a side may take, bool [L], by its agent's observation or its info; None without masks."""
@@ -79,18 +93,18 @@ class Form(NamedTuple):
         own = self.agents[side].action
         if not isinstance(own, Box):
             return action[: len(heads(own))]
-        low, high = np.array([own.low, own.high])
-        mine = action[: len(low)]
-        bounds = self.spec.action
-        if isinstance(bounds, Box) and (own.low, own.high) != (bounds.low[: len(low)], bounds.high[: len(low)]):
+        size, bounds = len(own.low), self.spec.action
+        mine = action[:size]
+        if isinstance(bounds, Box) and (own.low, own.high) != (bounds.low[:size], bounds.high[:size]):
+            low, high = np.array([own.low, own.high])
             return np.asarray(low + (mine + 1) / 2 * (high - low), np.float32)
         return mine
 
 
 def _filled(value: Array, part: Input) -> Array:
-    """A copy of an input's value, with zeros where its agent observes less than others."""
+    """An input's value, with zeros where its agent observes less than others."""
     if value.shape == part.shape:
-        return value.astype(part.dtype)
+        return value.astype(part.dtype, copy=False)
     row = np.zeros(part.shape, part.dtype)
     row[: len(value)] = value
     return row
@@ -123,8 +137,12 @@ def form_of(id: str, env: Any) -> Form:
         inputs + who, action, players=len(names), masked=isinstance(action, Discrete) or differ,
         who=WHO if who else "", each=() if alike else each,
     )  # fmt: skip
+    parts_of_each = tuple(
+        tuple((agent.readers[at.index(place)] if place in at else None, entry) for place, entry in enumerate(inputs))
+        for agent, at in zip(agents, places, strict=True)
+    )
     choices = np.array([_choices(action, agent.action) for agent in agents], np.bool_)
-    return Form(spec, agents, tuple(places), np.eye(len(agents), dtype=np.float32), choices)
+    return Form(spec, agents, parts_of_each, np.eye(len(agents), dtype=np.float32), choices)
 
 
 def _own_inputs(common: tuple[Input, ...], own: tuple[Input, ...], places: tuple[int, ...]) -> tuple[Input | None, ...]:
@@ -153,7 +171,7 @@ def _agent(name: str, observed: Any, actions: Any) -> tuple[Agent, tuple[Input, 
         observed = Dict(rest) if inner is None else rest[inner]
     own = spaces.observation(observed)
     readers = tuple(read for _, read in own)
-    return Agent(name, actions, spaces.action(actions), readers, inner), tuple(x for x, _ in own)
+    return Agent(name, actions, spaces.action(actions), readers, inner, f"agent {name}"), tuple(x for x, _ in own)
 
 
 def _common_inputs(

@@ -111,7 +111,7 @@ class EnvGame(ABC):
 
     def _add(self, rewards: Mapping[Any, Any]) -> None:
         for agent, reward in rewards.items():
-            number = reward if isinstance(reward, float) else float(_REWARD.fit(reward))
+            number = float(reward if isinstance(reward, float | int | np.integer) else _REWARD.fit(reward))
             self.totals[self._number[str(agent)]] += number
 
     def _note_ends(self, terminations: Mapping[Any, Any], truncations: Mapping[Any, Any]) -> None:

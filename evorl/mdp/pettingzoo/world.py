@@ -118,7 +118,7 @@ class PettingZooBattles:
     """The battles of an arena. An environment is used again after its episode, unless it failed or remembers."""
 
     def __init__(self, world: PettingZoo) -> None:
-        self.world, self.spec = world, world.spec
+        self.world, self.spec, self.channels_last = world, world.spec, world.form.channels_last
         self._idle: list[Any] = []
 
     def reset(self, *players: int, seed: int) -> TurnBattle:
