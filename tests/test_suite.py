@@ -19,6 +19,7 @@ from benchmarks.suite import (
     off_policy,
     on_policy,
     other_learners,
+    tuned,
 )
 from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
 from benchmarks.suite.baselines import OURS, Pair, Scored, joint, plain, verdicts
@@ -31,7 +32,7 @@ from evorl.reproduction.parts import Inputs, Sweep
 from evorl.reproduction.table import Policy, Results
 from evorl.util.errors import BadRequest
 
-TABLES = (on_policy, off_policy, more_worlds, other_learners, evolution)
+TABLES = (on_policy, off_policy, more_worlds, other_learners, tuned, evolution)
 PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
 RESULTS = [table.__name__.rpartition(".")[2] for table in TABLES]
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))
