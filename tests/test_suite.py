@@ -19,6 +19,7 @@ from benchmarks.suite import (
     off_policy,
     on_policy,
     other_learners,
+    tuned,
 )
 from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
 from benchmarks.suite.baselines import OURS, Pair, Scored, joint, plain, verdicts
@@ -31,7 +32,7 @@ from evorl.reproduction.parts import Inputs, Sweep
 from evorl.reproduction.table import Policy, Results
 from evorl.util.errors import BadRequest
 
-TABLES = (on_policy, off_policy, more_worlds, other_learners, evolution)
+TABLES = (on_policy, off_policy, more_worlds, other_learners, tuned, evolution)
 PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
 RESULTS = [table.__name__.rpartition(".")[2] for table in TABLES]
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))
@@ -91,6 +92,20 @@ def test_the_tables_draw_no_figure_of_the_same_name() -> None:
         found = one.TABLE.analyse(Results("ci", [run(arm, seed, [1.0] * 10) for arm in one.CI for seed in (0, 1)], {}))
         names += [picture.name for picture in found.pictures]
     assert len(names) == len({*names})
+
+
+def test_an_arm_can_have_seeds_and_episodes_of_its_own() -> None:
+    few = PPO._replace(seeds=(0, 3), episodes=4)
+    sweep, *peers = few.parts()
+    assert isinstance(sweep, Sweep) and {"seed=0,3", "eval.episodes=4"} <= {*sweep.words}
+    assert [one.name for one in peers] == [few.kept(0), few.kept(3)]
+    assert arms.sizes([few]).endswith("2 seeds") and arms.sizes([few._replace(seeds=(0,))]).endswith("1 seed")
+    assert pair(few, [], [1.0, 2.0, 3.0, 4.0]).other.seeds == [0, 3]
+
+
+def test_the_text_about_arms_alone_has_their_numbers_of_episodes() -> None:
+    assert "by 3 or 20 episodes of the" in baselines.text_alone([PPO._replace(episodes=3), PPO, ACROBOT])
+    assert "by 10 episodes of the" in baselines.text_alone([PPO._replace(episodes=10)])
 
 
 def test_the_published_numbers_are_those_of_the_arms() -> None:
@@ -190,6 +205,14 @@ def test_a_table_is_made_of_the_runs_there_are() -> None:
     (again,) = baselines.repeated(found.data).values()
     assert again.sweep == arm.name and again.curves == {seed: [10.0 * seed] * 10 for seed in range(4)}
     assert again.margin == pytest.approx(45.5) and again.read(runs) == again.curves
+
+
+def test_a_table_of_one_seed_has_numbers_without_intervals() -> None:
+    arm = tuned.CI[0]
+    found = tuned.TABLE.analyse(Results("ci", [run(arm, 0, [7.0] * 10)], {}))
+    assert found is not None and not found.gates
+    assert [row[:5] for row in found.rows] == [[f"{arm.title}: evorl", "1", f"{arm.steps + 8:,}", "7", "-"]]
+    assert tuned.TABLE.policy_scores is not None and tuned.TABLE.policy_scores(found.data)[arm.name]["iqm"] == 7.0
 
 
 def test_the_comparison_of_sets_finds_what_was_planted() -> None:

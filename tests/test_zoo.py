@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 import evorl
+from evorl.cli.config import CONF, experiment_of_run, experiment_of_words
 from evorl.reproduction import papers
 from evorl.reproduction.kept_policies import KeptPolicy, find, kept_policies
+from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 from evorl.zoo import main
 
@@ -22,6 +26,27 @@ def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str
     assert len(listed) == len(kept) + 2  # the header and the last line
     assert any(line.split()[:3] == ["suite/ppo_pong", "Pong", "PPO"] for line in listed)
     assert any(line.split()[:3] == ["suite/pbt_pong", "Pong", "PPO"] for line in listed)
+
+
+def pair(experiment: Experiment) -> Any:
+    """The world, of Atari with its protocol, and the learner with its settings; a schedule may have another length."""
+    world, learner = experiment.mdp, asdict(experiment.rl)
+    for schedule in learner.values():
+        if isinstance(schedule, dict):
+            schedule.pop("steps", None)
+    return type(world), getattr(world, "id", None), getattr(world, "sticky", None), type(experiment.rl), learner
+
+
+@pytest.mark.slow
+def test_every_tuned_pair_but_those_of_atari_has_a_policy_at_its_settings() -> None:
+    kept = [pair(experiment_of_run(policy.directory)) for policy in kept_policies()]
+    tuned = [file.stem.rpartition("_") for file in sorted((CONF / "tuned").glob("*.yaml"))]
+    missing = [
+        f"{world} {algorithm}"
+        for world, _, algorithm in tuned
+        if not world.startswith("atari") and pair(experiment_of_words([f"mdp={world}", f"rl={algorithm}"])) not in kept
+    ]
+    assert tuned and not missing
 
 
 def test_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ class World(NamedTuple):
     worst: float
     """About the return of random actions."""
     target: float
-    """Gymnasium's threshold of a solved world; of Pendulum, which has none, the usual one; of Pong the best score."""
+    """Gymnasium's threshold of a solved world; of those that have none, the usual one; of a game the best score."""
     digits: int = 0
     """Of a printed return."""
 
@@ -46,7 +46,13 @@ WORLDS = {
     "halfcheetah": World("HalfCheetah", "HalfCheetah-v5", -300, 4800),
     "hopper": World("Hopper", "Hopper-v5", 0, 3800),
     "swimmer": World("Swimmer", "Swimmer-v5", 0, 360),
+    "walker2d": World("Walker2d", "Walker2d-v5", 0, 5000),
+    "ant": World("Ant", "Ant-v5", -40, 6000),
+    "humanoid": World("Humanoid", "Humanoid-v5", 110, 6000),
     "pong": World("vector Pong", None, -20, 20, digits=1),
+    "duel": World("Duel", None, -2, 2, digits=2),
+    "atari": World("Atari Pong", None, -21, 21, digits=1),
+    "atari_noframeskip": World("Atari Pong (NoFrameskip)", None, -21, 21, digits=1),
 }
 
 
@@ -61,6 +67,9 @@ class Arm(NamedTuple):
     """For evorl.run, beside world and budget."""
     peer: str | None
     """The zoo's algorithm beside it."""
+    seeds: tuple[int, ...] = SEEDS
+    episodes: int = EPISODES
+    """Of an evaluation."""
 
     @property
     def name(self) -> str:
@@ -81,20 +90,21 @@ class Arm(NamedTuple):
         return self.steps // EVALUATIONS
 
     def parts(self) -> Iterator[Part]:
-        seeds = ",".join(map(str, SEEDS))
-        yield Sweep(self.name, (f"seed={seeds}", f"mdp={self.world}", *self.words, *shared(self.steps)))
+        seeds = ",".join(map(str, self.seeds))
+        words = shared(self.steps, self.episodes)
+        yield Sweep(self.name, (f"seed={seeds}", f"mdp={self.world}", *self.words, *words))
         if self.peer is not None:
-            yield from (Measurement(self.kept(seed), partial(play, self, seed)) for seed in SEEDS)
+            yield from (Measurement(self.kept(seed), partial(play, self, seed)) for seed in self.seeds)
 
     def kept(self, seed: int) -> str:
         """The name of the peer's answer."""
         return f"zoo/{self.peer}-{self.world}-{self.steps}-{seed}"
 
 
-def shared(steps: int) -> tuple[str, ...]:
-    """The words that all arms of so many steps have."""
+def shared(steps: int, episodes: int = EPISODES) -> tuple[str, ...]:
+    """The words that all arms of so many steps have, with so many episodes in an evaluation."""
     return (
-        f"budget.steps={steps}", f"eval.every={steps // EVALUATIONS}", f"eval.episodes={EPISODES}", "device=cpu",
+        f"budget.steps={steps}", f"eval.every={steps // EVALUATIONS}", f"eval.episodes={episodes}", "device=cpu",
         "record.tensorboard=false",
     )  # fmt: skip
 
@@ -105,6 +115,11 @@ def learner(algorithm: str, world: str, steps: int, *words: str) -> Arm:
     return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), peer)
 
 
+def alone(algorithm: str, world: str, steps: int, *words: str) -> Arm:
+    """A learner with no other program beside it."""
+    return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), None)
+
+
 def play(arm: Arm, seed: int, inputs: Inputs) -> dict[str, Any]:
     """What zoo.py says, and how long it took. Raises `BadRequest` for words that would change ours alone."""
     for word in inputs.words:
@@ -112,7 +127,7 @@ def play(arm: Arm, seed: int, inputs: Inputs) -> dict[str, Any]:
             raise BadRequest("would change evorl's runs alone; the arms of benchmarks/suite say it for both", word)
     settings = {
         "algorithm": arm.peer, "world": WORLDS[arm.world].gymnasium, "steps": arm.steps, "seed": seed,
-        "every": arm.every, "episodes": EPISODES,
+        "every": arm.every, "episodes": arm.episodes,
     }  # fmt: skip
     began = time.monotonic()
     outcome = answer(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(settings))
@@ -137,7 +152,8 @@ def random_returns(world: str, inputs: Inputs) -> list[float]:
 
 def sizes(arms: Sequence[Arm]) -> str:
     steps = " to ".join(f"{n:,}" for n in sorted({min(arm.steps for arm in arms), max(arm.steps for arm in arms)}))
-    return f"{len(arms)} arm{'s' * (len(arms) > 1)} of {steps} steps; {len(SEEDS)} seeds"
+    seeds = max(len(arm.seeds) for arm in arms)
+    return f"{len(arms)} arm{'s' * (len(arms) > 1)} of {steps} steps; {seeds} seed{'s' * (seeds > 1)}"
 
 
 def parts(arms: Sequence[Arm]) -> list[Part]:

@@ -86,7 +86,7 @@ def ours(arm: Arm, runs: Sequence[RunRecord]) -> Scored:
 
 def theirs(arm: Arm, measured: Mapping[str, Any]) -> Scored:
     """Of the peer's runs."""
-    by_seed = {seed: measured[arm.kept(seed)] for seed in SEEDS if arm.peer and arm.kept(seed) in measured}
+    by_seed = {seed: measured[arm.kept(seed)] for seed in arm.seeds if arm.peer and arm.kept(seed) in measured}
     curves = [
         resampled(arm, measurement["steps"], np.mean(measurement["returns"], axis=1))
         for measurement in by_seed.values()
@@ -281,7 +281,7 @@ def table(
 
     return Table(
         title=title, of=of, claim=claim,
-        source="ours", about=f"{about}\n\n{ABOUT if peers else ALONE}",
+        source="ours", about=f"{about}\n\n{ABOUT if peers else text_alone((*ci, *night))}",
         profiles={
             "ci": Profile(sizes(ci), hours[0], parts(ci)),
             "night": Profile(sizes(night), hours[1], parts(night)),
@@ -308,8 +308,13 @@ lower. That does not show that it is as good: {len(SEEDS)} seeds miss all but la
 better) and its interval, too. Gates were for each world at first; they have been for each algorithm over its worlds
 since the first measurements, whose seeds were the same. Seconds are the median wall time of a run on one core,
 evaluations included; the machine had other work beside it."""
-ALONE = f"""\
-A run has the settings of ``evorl.run mdp=WORLD rl=ALGORITHM`` and is evaluated ten times, by {EPISODES} episodes of the
+
+
+def text_alone(arms: Sequence[Arm]) -> str:
+    """About arms with nothing beside them."""
+    episodes = " or ".join(f"{n}" for n in sorted({arm.episodes for arm in arms}))
+    return f"""\
+A run has the settings of ``evorl.run mdp=WORLD rl=ALGORITHM`` and is evaluated ten times, by {episodes} episodes of the
 deterministic policy. The return at the end is that of the last evaluation. A number is the interquartile mean over
 seeds with its 95 % stratified bootstrap interval. Seconds are the median wall time of a run, evaluations included; the
 machine had other work beside it."""

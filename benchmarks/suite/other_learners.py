@@ -6,14 +6,8 @@ learns, and not what asynchrony gains.
 
 from __future__ import annotations
 
-from benchmarks.suite.arms import Arm
+from benchmarks.suite.arms import alone
 from benchmarks.suite.baselines import table
-
-
-def alone(algorithm: str, world: str, steps: int, *words: str) -> Arm:
-    """A learner with no other program beside it."""
-    return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), None)
-
 
 CI = (
     alone("a3c", "cartpole", 100_000),
