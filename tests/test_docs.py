@@ -100,11 +100,11 @@ UNRUN = sorted(
         for page in PAGES
         for line in WRITTEN.findall(page.read_text().replace("\\\n", " "))
         if line.startswith("python -m evorl.run ")
-        and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r", line)
+        and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r|trust=", line)
     }
     - {*COMMANDS}
 )
-"""Single runs that are too long for a test, and those within sentences."""
+"""Single runs that are too long for a test, and those within sentences; none with code of the reader (trust=)."""
 
 
 @pytest.mark.slow
