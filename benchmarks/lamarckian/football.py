@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 OUR_NAME, PEER_NAME, BARE_NAME = "evorl", "RLlib", "bare"
 GOALS = "eval/goals_mean"
 SHARE = 0.95
-ROUNDS, SECONDS = 5, 20.0
+ROUNDS, SECONDS = 5, 10.0
 
 
 class Case(NamedTuple):
@@ -46,9 +46,7 @@ class Case(NamedTuple):
 NUMBERS = ("mdp.engine=gfootball", "mdp.observation=simple115")
 CASES = {
     "close-pictures": Case("empty goal close, pictures, EnvPool", ("mdp.scenario=academy_empty_goal_close",), 100_000),
-    "close-numbers": Case(
-        "empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 100_000
-    ),
+    "close-numbers": Case("empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 50_000),
     "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 500_000),
     "eleven-pictures": Case(
         "11 against 11, pictures, EnvPool, actions repeated 3 to 6 times, 2 passes",
