@@ -7,7 +7,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -76,6 +76,38 @@ def test_the_games_of_the_peer_step_together(program: Any, monkeypatch: pytest.M
     finally:
         games.arena.close()
         POOLS.close("academy_empty_goal_close")
+
+
+class Answering:
+    """In the place of a live worker."""
+
+    versions: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, python: Path, program: str, *words: str) -> None:
+        self.program = Path(program).stem
+
+    def rate(self, seconds: float) -> float:
+        return {"ours": 3.0, "football_rllib": 2.0, "football_bare": 4.0}[self.program]
+
+    def __enter__(self) -> Answering:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_rates_are_of_those_whom_a_case_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.lamarckian import football
+    from evorl.mdp.football import Football
+
+    monkeypatch.setattr(football, "Worker", Answering)
+    monkeypatch.setattr(Football, "ready", lambda self: None)
+    found = {name: rates(case, Inputs([], Path()))["rates"] for name, case in CASES.items()}
+    assert {name: {*each} for name, each in found.items()} == {
+        "close-pictures": {"evorl", "RLlib", "bare"}, "close-numbers": {"evorl", "RLlib"},
+        "run-numbers": {"evorl", "RLlib"}, "eleven-pictures": {"evorl", "bare"},
+    }  # fmt: skip
+    assert found["eleven-pictures"]["bare"] == [4.0] * football.ROUNDS
 
 
 def run_of(name: str, seed: int, shares: list[float]) -> SimpleNamespace:

@@ -88,7 +88,8 @@ def rates(case: Case, inputs: Inputs) -> dict[str, Any]:
         for worker in workers.values():
             stack.enter_context(worker)
         contestants = {name: lambda _, worker=worker: worker.rate(SECONDS) for name, worker in workers.items()}
-        return {"rates": alternate(contestants, range(ROUNDS)), "versions": workers[PEER_NAME].versions}
+        versions = {name: worker.versions for name, worker in workers.items()}
+        return {"rates": alternate(contestants, range(ROUNDS)), "versions": versions}
 
 
 def peer(case: Case, seed: int, inputs: Inputs) -> dict[str, Any]:
