@@ -73,6 +73,9 @@ class Games(VectorEnv):
         reward = decisions.reward.sum(1).astype(np.float64)
         return self.seen(decisions), reward, decisions.terminated.copy(), decisions.truncated.copy(), {}
 
+    def close_extras(self, **options: Any) -> None:
+        self.arena.close()
+
 
 def ppo(
     world: dict[str, Any], games: int, horizon: int, minibatch: int, passes: int, lr: float, gamma: float, clip: float,
