@@ -74,7 +74,7 @@ def test_the_games_of_the_peer_step_together(program: Any, monkeypatch: pytest.M
             seen, reward, *ends, _ = games.step(np.zeros(3, np.int64))
             assert games.observation_space.contains(seen) and reward.shape == (3,) and not np.any(ends)
     finally:
-        games.arena.close()
+        games.close()
         POOLS.close("academy_empty_goal_close")
 
 

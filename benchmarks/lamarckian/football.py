@@ -123,10 +123,10 @@ def rate_rows(measured: Mapping[str, Any]) -> list[list[str]]:
         if (sampled := measured.get(f"football-rates/{name}")) is None:
             continue
         each = {program: median(samples) for program, samples in sampled["rates"].items()}
-        own, peer, bare = (each.get(program) for program in (OUR_NAME, PEER_NAME, BARE_NAME))
+        own, theirs, bare = (each.get(program) for program in (OUR_NAME, PEER_NAME, BARE_NAME))
         assert own is not None
         rows.append([
-            case.label, f"{own:,.0f}", *(["-"] * 2 if peer is None else [f"{peer:,.0f}", f"{own / peer:.2f}"]),
+            case.label, f"{own:,.0f}", *(["-"] * 2 if theirs is None else [f"{theirs:,.0f}", f"{own / theirs:.2f}"]),
             *(["-"] * 2 if bare is None else [f"{bare:,.0f}", f"{own / bare:.0%}"]),
         ])  # fmt: skip
     return rows
@@ -204,7 +204,11 @@ TABLE = Table(
     source="Bai et al. 2022, abstract",
     about=__doc__,
     profiles={
-        "ci": Profile("two academy exercises, both engines; rates of 5 rounds, 5 seeds of learning; 2 cores", 5, ci()),
+        "ci": Profile(
+            "two academy exercises and 11 against 11, both engines; rates of 5 rounds, 5 seeds of learning; 2 cores",
+            5,
+            ci(),
+        ),
         "paper": Profile(
             "11 against 11, hard, 150,000,000 steps; 3 seeds", 2000, [Sweep("football/football-paper", PAPER)]
         ),

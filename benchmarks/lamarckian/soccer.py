@@ -1,6 +1,7 @@
 """PPO on soccer, two a side: goals ahead of the middle rule player after a quarter of an hour.
 
-Settings are those of conf/experiment/lamarckian/ppo_soccer: first self-play, then games against that rule player. Both
+Settings are those of conf/experiment/lamarckian/ppo_soccer, with larger minibatches in self-play and a higher entropy
+bonus after it: first self-play, then games against that rule player. Both
 end by the clock, so another machine has other numbers: self-play uses two cores, and of what follows two seeds run side
 by side with one core each. *Ahead*: goals of the team minus those of the rule player's, of the deterministic policy, a
 mean of 128 games. Seconds and steps are those of both parts. The aim is two goals a game.
