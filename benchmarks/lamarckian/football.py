@@ -44,13 +44,14 @@ class Case(NamedTuple):
 
 
 NUMBERS = ("mdp.engine=gfootball", "mdp.observation=simple115")
+ASYNCHRONOUS = ("rl.asynchronous=true", "cluster=processes", "cluster.workers=1")
 CASES = {
     "close-pictures": Case("empty goal close, pictures, EnvPool", ("mdp.scenario=academy_empty_goal_close",), 100_000),
     "close-numbers": Case("empty goal close, 115 numbers", ("mdp.scenario=academy_empty_goal_close", *NUMBERS), 50_000),
     "run-numbers": Case("run to score, 115 numbers", ("mdp.scenario=academy_run_to_score", *NUMBERS), 500_000),
     "eleven-pictures": Case(
-        "11 against 11, pictures, EnvPool, actions repeated 3 to 6 times, 2 passes",
-        ("mdp.scenario=11_vs_11_easy_stochastic", "mdp.frame_skip=[3,6]", "rl.passes=2", "rl.threads=2"),
+        "11 against 11, pictures, EnvPool, actions repeated 3 to 6 times, 2 passes, asynchronous",
+        ("mdp.scenario=11_vs_11_easy_stochastic", "mdp.frame_skip=[3,6]", "rl.passes=2", *ASYNCHRONOUS),
         None,
     ),
 }
@@ -80,7 +81,7 @@ def rates(case: Case, inputs: Inputs) -> dict[str, Any]:
     world, rl = (made := experiment_of_words(words)).mdp, made.rl
     world.ready()
     with ExitStack() as stack:
-        workers = {OUR_NAME: Worker(OURS, "ours.py", *words)}
+        workers = {OUR_NAME: Worker(OURS, "ours.py", *words, stopped=rl.asynchronous)}
         if case.steps is not None:
             workers[PEER_NAME] = Worker(PEERS, str(HERE / "football_rllib.py"), peer_settings(words, 0, None))
         if world.engine == "envpool":

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -103,11 +104,16 @@ def answer(python: Path, program: str, *words: str) -> Any:
 
 
 class Worker:
-    """A live process that learns on request, so samples of many can alternate and start-up counts for none."""
+    """A live process that learns on request, so samples of many can alternate and start-up counts for none.
 
-    def __init__(self, python: Path, program: str, *words: str, path: Path = ROOT) -> None:
+    ``stopped``: it and its children are stopped between questions, for one that plays on without being asked.
+    """
+
+    def __init__(self, python: Path, program: str, *words: str, path: Path = ROOT, stopped: bool = False) -> None:
         self._process = start(python, program, *words, path=path, stdin=subprocess.PIPE)
+        self._stopped = stopped
         self.versions: dict[str, str] = self._hear()["versions"]
+        self._signal(signal.SIGSTOP)
 
     def rate(self, seconds: float) -> float:
         """Environment steps per second over the updates begun within ``seconds``, at least one."""
@@ -123,8 +129,20 @@ class Worker:
     def answer(self, question: float) -> Any:
         """What the worker says to a number."""
         assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
         print(question, file=self._process.stdin, flush=True)
-        return self._hear()
+        heard = self._hear()
+        self._signal(signal.SIGSTOP)
+        return heard
+
+    def _signal(self, which: signal.Signals) -> None:
+        """To the process and its children, if it is one that is stopped."""
+        if self._stopped:
+            import psutil  # here, since the peers' environment lacks it
+
+            process = psutil.Process(self._process.pid)
+            for each in (process, *process.children(recursive=True)):
+                each.send_signal(which)
 
     def _hear(self) -> Any:
         assert self._process.stdout is not None
@@ -138,6 +156,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
+        self._signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()

@@ -24,7 +24,8 @@ def learn(whole: Experiment, playing: bool = False) -> None:
         metrics = run.iterate().metrics
         return metrics["speed/sample_seconds"] if playing else run.steps - before
 
-    serve(update)
+    # an asynchronous run has batches ready when it is asked
+    serve(update, settle=2 if whole.rl.asynchronous else 0)
     run.close()
 
 

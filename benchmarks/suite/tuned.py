@@ -2,12 +2,12 @@
 
 With profile=ci the budgets are small, and each pair has one seed: the table shows the beginnings of learning and keeps
 a policy of each pair, and its returns are no measure of a learner. An evaluation has 10 episodes then, and 3 on the
-worlds of MuJoCo. TD3 plays its first 1,000 steps at random, and on Swimmer the first 10,000. The runs were given a
-small share of a busy core, so their seconds say little.
+worlds of MuJoCo and of Atari. TD3 plays its first 1,000 steps at random, on Swimmer the first 10,000; DQN on Atari the
+first 50,000.
 
-profile=night has three seeds, longer runs and 20 episodes, and the six pairs of Atari, for which profile=ci had no
-time. Atari's pictures have 42 x 42 pixels there (mdp.size=42), as those of `lamarckian/pong`, since a policy for 84 x
-84 has 7 to 15 MB. The pairs that other tables have with that profile are not in it.
+profile=night has three seeds, longer runs and 20 episodes. The pairs that other tables have with that profile are not
+in it. Atari's pictures have 42 x 42 pixels in both (mdp.size=42), as those of `lamarckian/pong`, since a policy for
+84 x 84 has 7 to 15 MB.
 """
 
 from __future__ import annotations
@@ -20,32 +20,36 @@ MUJOCO = ("halfcheetah", "hopper", "walker2d", "ant", "humanoid", "swimmer")
 CI_SEEDS, NIGHT_SEEDS = (0,), (0, 1, 2)
 
 
+def tuned(algorithm: str, world: str, steps: int) -> Arm:
+    return alone(algorithm, world, steps, *(("mdp.size=42",) if world in ATARI else ()))
+
+
 def small(algorithm: str, world: str, steps: int) -> Arm:
     """An arm of profile=ci."""
-    return alone(algorithm, world, steps)._replace(seeds=CI_SEEDS, episodes=3 if world in MUJOCO else 10)
+    return tuned(algorithm, world, steps)._replace(seeds=CI_SEEDS, episodes=3 if world in (*MUJOCO, *ATARI) else 10)
 
 
 def large(algorithm: str, world: str, steps: int) -> Arm:
     """An arm of profile=night."""
-    words = ("mdp.size=42",) if world in ATARI else ()
-    return alone(algorithm, world, steps, *words)._replace(seeds=NIGHT_SEEDS)
+    return tuned(algorithm, world, steps)._replace(seeds=NIGHT_SEEDS)
 
 
 CI = (
     small("vtrace", "cartpole", 100_000),
-    small("vtrace", "pong", 2_000_000),
-    small("ppo", "duel", 200_000),
-    small("vtrace", "duel", 200_000),
-    small("ppo", "hopper", 20_000),
-    small("ppo", "walker2d", 20_000),
-    small("ppo", "halfcheetah", 20_000),
-    small("ppo", "ant", 20_000),
-    small("ppo", "humanoid", 20_000),
-    small("vtrace", "halfcheetah", 20_000),
-    small("td3", "swimmer", 12_000),
-    small("td3", "hopper", 3_000),
-    small("td3", "walker2d", 3_000),
-    small("td3", "humanoid", 2_000),
+    small("vtrace", "pong", 4_000_000),
+    small("ppo", "duel", 1_000_000),
+    small("vtrace", "duel", 1_000_000),
+    small("ppo", "hopper", 200_000),
+    small("ppo", "walker2d", 200_000),
+    small("ppo", "halfcheetah", 200_000),
+    small("ppo", "ant", 200_000),
+    small("ppo", "humanoid", 100_000),
+    small("vtrace", "halfcheetah", 200_000),
+    small("td3", "swimmer", 30_000),
+    small("td3", "hopper", 20_000),
+    small("td3", "walker2d", 20_000),
+    small("td3", "humanoid", 15_000),
+    *(small(algorithm, world, 300_000) for algorithm in ("ppo", "vtrace", "dqn") for world in ATARI),
 )
 NIGHT = (
     large("vtrace", "cartpole", 100_000),
