@@ -83,8 +83,9 @@ class Answering:
 
     versions: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, python: Path, program: str, *words: str) -> None:
+    def __init__(self, python: Path, program: str, *words: str, stopped: bool = False) -> None:
         self.program = Path(program).stem
+        assert not stopped or "rl.asynchronous=true" in words
 
     def rate(self, seconds: float) -> float:
         return {"ours": 3.0, "football_rllib": 2.0, "football_bare": 4.0}[self.program]

@@ -1,8 +1,9 @@
 """PPO on soccer, two a side: goals ahead of the middle rule player after a quarter of an hour on two cores.
 
 Settings are those of conf/experiment/lamarckian/ppo_soccer: first self-play, then games against that rule player. Both
-end by the clock, and a worker plays on while the learner learns, so another machine has other numbers. *Ahead*: goals of the team minus those of the rule player's, of the deterministic policy, a
-mean of 128 games. Seconds and steps are those of both parts. The aim is two goals a game.
+end by the clock, and a worker plays on while the learner learns, so another machine has other numbers. *Ahead*: goals
+of the team minus those of the rule player, of the deterministic policy, a mean of 128 games. Seconds and steps are
+those of both parts. The aim is two goals a game.
 """
 
 from __future__ import annotations

@@ -199,6 +199,11 @@ class IndependentEvolution(Evolution):
         """The sides that the game must have; None: any number."""
         return None
 
+    @property
+    def zero_sum(self) -> bool:
+        """Whether it needs games in which one side earns what the other loses."""
+        return False
+
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """The state that lets a process follow the search by seeds; None for evolvers without one."""
         return None

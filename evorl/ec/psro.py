@@ -5,9 +5,9 @@ algorithm 1. An *epoch* trains oracles against the meta-strategy over the polici
 play all others, and solves the empirical game, whose payoffs are what they earned. The game has two sides, and what
 one side wins the other loses. Letters in shapes: S policies, K oracles of an epoch.
 
-A policy observes which side it has, so an oracle answers the mixtures of both sides at once, and there is a single
-population. But who is good on one side may be bad on the other: the empirical game is that of side 0 against side 1,
-and its meta-strategy is a mixture for each side.
+An oracle learns on both sides and answers the mixtures of both at once, so there is a single population. Where sides
+are unlike it has to observe which one it has (``mdp.tell_side``). Who is good on one side may be bad on the other: the
+empirical game is that of side 0 against side 1, and its meta-strategy is a mixture for each side.
 """
 
 from __future__ import annotations
@@ -87,6 +87,10 @@ class PSRO(IndependentEvolution):
     @property
     def sides(self) -> int | None:
         return 2
+
+    @property
+    def zero_sum(self) -> bool:
+        return True
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)

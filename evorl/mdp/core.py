@@ -289,6 +289,11 @@ class World(Labels, ABC):
         return 1
 
     @property
+    def zero_sum(self) -> bool | None:
+        """Whether one side earns what the others lose, up to a constant; None if that is not known."""
+        return None
+
+    @property
     def seconds_per_step(self) -> float | None:
         """Time in the game that an environment step takes, with which films run; None if the game has no clock."""
         return None

@@ -21,6 +21,8 @@ from evorl.util.seed import Episodes
 
 RESULT = "opponent"
 """Name of the result that is the number of an episode's opponent."""
+RETURN = "opponent_return"
+"""Name of the result that is the mean return of the opponent's sides."""
 NOBODY = -2
 
 
@@ -56,6 +58,8 @@ class OpponentArena:
         self._acting = np.full(self.slots, -1)  # the side whose last action has no outcome yet, -1 where it has one
         self._side = np.zeros(self.slots, np.int64)  # the learner's, as a slot of the wrapped arena
         self._place = np.zeros((games, arena.sides - team), np.int64)  # of each opposing side, likewise
+        self._sent = np.zeros(arena.slots, np.bool_)  # sides whose last action has no outcome yet
+        self._return, self._whole = np.zeros((2, arena.slots))  # of each side: so far, and of its last episode
         self._game_of_place = np.arange(self._place.size) // max(1, arena.sides - team)
         self._actions = rule_actions(self.spec, arena.slots)  # those that are sent, by the side
         self._seated = np.zeros(games, np.bool_)  # the opponent has its places
@@ -121,7 +125,7 @@ class OpponentArena:
         return {
             "arena": self.arena.state_dict(), "number": self.number.copy(), "opponent": self.opponent.copy(),
             "episode": self._episode.copy(), "batch": self._batch, "noise": self._noise.t.copy(),
-            "deciders": self._deciders.state_dict(),
+            "deciders": self._deciders.state_dict(), "sent": self._sent.copy(), "return": self._return.copy(),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -136,6 +140,7 @@ class OpponentArena:
         self._take_sides(np.arange(len(self.number)))
         self._begin_batch(int(state["batch"]))
         self._noise.t[:] = state["noise"]
+        self._sent[:], self._return[:] = state.get("sent", False), state.get("return", 0.0)  # older states lack them
         self._deciders.load_state_dict(state["deciders"])
         self._waiting[:] = self._asked[:] = False
         self._acting[:] = -1
@@ -156,6 +161,7 @@ class OpponentArena:
         self._waiting[rows] = True
         over = decisions.terminated | decisions.truncated
         self._episode[rows[over[rows]]] += 1
+        self._add_rewards(rows, decisions)
         if decisions.failed:
             self._deciders.begin(self._place_of(np.array(decisions.failed)))
         slots = np.flatnonzero(self._acting >= 0)
@@ -169,6 +175,15 @@ class OpponentArena:
         if ended.any():
             self._end(slots[ended], rows[ended], decisions)
 
+    def _add_rewards(self, rows: Array, decisions: Decisions) -> None:
+        """Add up the returns of these sides."""
+        acted = rows[self._sent[rows]]
+        self._sent[rows] = False
+        self._return[acted] += decisions.reward[acted].sum(1)
+        self._return[decisions.failed] = 0
+        ended = rows[decisions.terminated[rows] | decisions.truncated[rows]]
+        self._whole[ended], self._return[ended] = self._return[ended], 0
+
     def _end(self, slots: Array, rows: Array, decisions: Decisions) -> None:
         """End the episodes of these slots, in which the learner decided for these sides."""
         out, results = self._out, dict(decisions.results)
@@ -179,7 +194,9 @@ class OpponentArena:
             out.final_legal[slots[cut]] = decisions.final_legal[rows[cut]]
         for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
             if row in results:
-                out.results.append((slot, {**results[row], RESULT: float(self.opponent[self._game[slot]])}))
+                game = self._game[slot]
+                told = {RESULT: float(self.opponent[game]), RETURN: self._opponents_return(game)}
+                out.results.append((slot, {**results[row], **told}))
         games = np.unique(self._game[slots])
         left = self._episode[self._side].reshape(-1, self.sides)[games] == self.number[games, None]
         games = games[~left.any(1)]  # all sides of the team have ended
@@ -187,6 +204,12 @@ class OpponentArena:
         self._take_sides(games)
         for game in games.tolist():
             self._choose(game)
+
+    def _opponents_return(self, game: int) -> float:
+        """The mean return of the sides that the opponent has in the present episode of a game, which is over."""
+        sides = self._place[game]
+        over = self._episode[sides] > self.number[game]  # one may be told of the end later than the learner
+        return float(np.where(over, self._whole[sides], self._return[sides]).mean()) if len(sides) else 0.0
 
     def _take_sides(self, games: Array) -> None:
         """Give the learner and the opponents their sides of the present episodes."""
@@ -221,7 +244,7 @@ class OpponentArena:
             sending[sides] = sending[flat[places]] = True
             sides = np.flatnonzero(sending)
         if len(sides):
-            self._waiting[sides] = False
+            self._waiting[sides], self._sent[sides] = False, True
             self.arena.send(sides, self._actions[sides])
 
     # -------------------------------------------------------------- opponents

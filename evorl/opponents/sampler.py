@@ -15,7 +15,7 @@ from torch import Tensor
 from evorl.cluster.core import Group
 from evorl.mdp.begin import begin
 from evorl.mdp.core import StepsTogether, World
-from evorl.opponents.arena import RESULT, OpponentArena, OpponentsTogether
+from evorl.opponents.arena import RESULT, RETURN, OpponentArena, OpponentsTogether
 from evorl.opponents.core import Pooled
 from evorl.opponents.deciders import Deciders
 from evorl.opponents.pool import RUNS, Game, Opponent, Pool, Table, row
@@ -160,10 +160,14 @@ def _teams(episodes: Sequence[Episode], sides: int) -> list[Sequence[Episode]]:
 def game_of(team: Sequence[Episode]) -> Game:
     """Take the opponent out of the results of a game, and the learner's points.
 
-    ``team``: the episodes of its sides, which have won or lost together.
+    ``team``: the episodes of its sides, which have won or lost together. In a world that does not report who has won,
+    the mean return of the team counts against that of the opponent's sides.
     """
     opponents = {int(episode.results.pop(RESULT)) for episode in team}
-    return Game(opponents.pop(), points(team[0]._replace(ret=sum(episode.ret for episode in team))))
+    others = [episode.results.pop(RETURN) for episode in team]
+    mine = team[0]._replace(ret=sum(episode.ret for episode in team) / len(team))
+    won = points(mine) if "win" in mine.results else points(mine, mine._replace(ret=others[-1]))
+    return Game(opponents.pop(), won)
 
 
 class OpposedLockstep(Lockstep):

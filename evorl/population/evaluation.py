@@ -61,6 +61,8 @@ def _check_opponents(experiment: Experiment, evolution: IndependentEvolution) ->
         raise error.under("ec") from None
     if evolution.sides not in (None, sides):
         raise BadRequest(f"needs a game of {evolution.sides} sides, and this one has {sides}", "ec")
+    if evolution.zero_sum and experiment.mdp.zero_sum is False:
+        raise BadRequest("needs a game in which one side earns what the other loses, and this one is none", "ec")
 
 
 def _check_caps(experiment: Experiment, evolution: IndependentEvolution) -> None:

@@ -82,6 +82,13 @@ def test_agents_come_and_go() -> None:
     assert battle.controllers[2].state.inputs[0][:2].tolist() == [5, 10]
 
 
+@pytest.mark.parametrize("interface", ["parallel", "aec"])
+def test_the_state_at_a_truncated_end_has_its_legal_actions(interface: Any) -> None:
+    """What follows it is bootstrapped, as the best of its legal actions."""
+    battle, _ = episode(replace(SPREAD, interface=interface))
+    assert [controller.state.legal.tolist() for controller in battle.controllers] == [[True] * 5] * 3
+
+
 def test_agents_take_turns() -> None:
     """The bee begins; what one does is the next one's reward."""
     _, (ant, bee, cat) = episode(GIFTS)

@@ -21,9 +21,10 @@ from evorl.mdp.pong import Pong
 from evorl.mdp.soccer import Soccer
 from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
-from evorl.opponents.arena import NOBODY, RESULT, OpponentArena
+from evorl.opponents.arena import NOBODY, RESULT, RETURN, OpponentArena
 from evorl.opponents.deciders import Deciders
-from evorl.opponents.pool import LATEST, OWN, RULE, RUNS, Table
+from evorl.opponents.pool import LATEST, OWN, RULE, RUNS, Game, Table
+from evorl.opponents.sampler import game_of
 from evorl.rl.actor import Player
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import EvaluationNoise, play_slots
@@ -182,7 +183,10 @@ def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
-    """With one deterministic policy on every side, it does not matter who decides for which."""
+    """With one deterministic policy on every side, it does not matter who decides for which.
+
+    The return of the opponent is that of its sides.
+    """
     world, games, number = WORLDS[name], 6, 4
     team = world.team_sides
     learner, episodes = policy(world, 1), Episodes(5, "games")
@@ -194,10 +198,14 @@ def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
     for game in range(games):
         for n in range(number):
             own = (game + n) * team % world.sides
+            others = [
+                wanted[game * world.sides + side][n].ret for side in range(world.sides) if side // team != own // team
+            ]
             for member in range(team):
                 same = wanted[game * world.sides + own + member][n]
                 found = seen[game * team + member][n]
                 assert found.results.pop(RESULT) == LATEST
+                assert found.results.pop(RETURN) == pytest.approx(np.mean(others), abs=1e-5)
                 assert found == same
     for arena in (mine, whole):
         arena.close()
@@ -220,6 +228,7 @@ def test_against_the_rule_player_it_plays_the_games_of_one_side(name: str) -> No
     for slot in range(games * team):
         for n in range(4):
             assert mine[slot][n].results.pop(RESULT) == RULE
+            assert mine[slot][n].results.pop(RETURN) == pytest.approx(-mine[slot][n].ret)
             assert mine[slot][n] == wanted[(slot // team + n) % 2][slot][n]
 
 
@@ -350,3 +359,16 @@ def test_chances_may_be_those_of_the_side_that_the_learner_has() -> None:
     assert met.keys() == {(0, 10), (1, 11), (1, LATEST)}
     assert met[0, 10] == pytest.approx(met.total() / 2, abs=5) and met[1, 11] > 10 < met[1, LATEST]
     arena.close()
+
+
+@pytest.mark.parametrize(("own", "other", "wanted"), [([3, 1], 1.5, 1.0), ([3, 1], 2, 0.5), ([-1, -2], -1, 0.0)])
+def test_a_world_that_does_not_say_who_has_won_has_the_greater_return(
+    own: list[float], other: float, wanted: float
+) -> None:
+    team = [Episode(ret, 5, (ret,), {RESULT: 10, RETURN: other}) for ret in own]
+    assert game_of(team) == Game(10, wanted)
+    assert all(not episode.results for episode in team)  # metrics are of what the world reports
+
+
+def test_who_has_won_is_what_the_world_says() -> None:
+    assert game_of([Episode(-5.0, 5, (-5.0,), {RESULT: LATEST, RETURN: 5.0, "win": 1.0})]) == Game(LATEST, 1.0)

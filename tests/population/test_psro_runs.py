@@ -124,3 +124,13 @@ def test_a_game_of_three_sides_is_refused(tmp_path: Path, capsys: pytest.Capture
     words = ("mdp=openspiel", "mdp.game=kuhn_poker", "+mdp.kwargs.players=3", "ec=psro")
     assert go(*words, f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert capsys.readouterr().err == "evorl: ec: needs a game of 2 sides, and this one has 3\n"
+
+
+@pytest.mark.parametrize("game", ["tiny_hanabi", "bargaining"])
+def test_a_game_in_which_both_sides_can_win_is_refused(
+    game: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspiel")
+    assert go("mdp=openspiel", f"mdp.game={game}", "ec=psro", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    wanted = "evorl: ec: needs a game in which one side earns what the other loses, and this one is none\n"
+    assert capsys.readouterr().err == wanted and not (tmp_path / "run").exists()

@@ -30,6 +30,8 @@ class Loaded(NamedTuple):
     """Actions of the game, of which few are legal in a state."""
     tensors: dict[Tensor, int]
     """What a side can observe, the best first, and its size."""
+    zero_sum: bool
+    """Or of constant sum."""
 
     def tensor(self, wanted: Tensor | None) -> Tensor:
         """What a side observes: the best if nothing is wanted. Raises `BadRequest`."""
@@ -84,7 +86,8 @@ def _load(name: str, parameters: tuple[tuple[str, Parameter], ...]) -> Loaded:
             tensors["observation"] = prod(game.observation_tensor_shape())
     if not tensors:
         raise BadRequest(f"{name} has no observation as numbers", "game")
-    return Loaded(game, game.num_players(), game.num_distinct_actions(), tensors)
+    zero_sum = kind.utility in (pyspiel.GameType.Utility.ZERO_SUM, pyspiel.GameType.Utility.CONSTANT_SUM)
+    return Loaded(game, game.num_players(), game.num_distinct_actions(), tensors, zero_sum)
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class OpenSpiel(BattleWorld):
         return Spec(inputs, Discrete(loaded.choices), players=loaded.sides, masked=True, who="side" if who else "")
 
     @property
+    def zero_sum(self) -> bool:
+        return self.loaded.zero_sum
+
+    @property
     def draws(self) -> bool:
         return False
 

@@ -82,7 +82,7 @@ class EnvGame(ABC):
     def state(self, side: int) -> State:
         seen = self._observation(side)
         legal = self.form.legal(side, seen, self._infos.get(side, {}))
-        if legal is not None and side not in self.movers:
+        if legal is not None and self.movers and side not in self.movers:  # the state at a truncated end is not masked
             legal = np.zeros_like(legal)
         return State(self.form.state(side, seen), legal)
 
