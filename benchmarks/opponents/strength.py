@@ -1,8 +1,7 @@
 """How strong groups of players are, by the games of a payoff matrix (matrix.json of ``evorl.evaluate matrix=true``).
 
 The share of a group in Nash averaging (Balduzzi et al. 2018) is the sum of its players' shares in the mixture that
-nobody in the set beats, over log-odds. Its interval is by bootstrap over the games of each pair and seat. Letters in
-shapes: K players.
+nobody in the set beats, over log-odds. Its interval is that of `evorl.matches.judge.posterior_points`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.matches.judge import RESAMPLES, log_odds
+from evorl.matches.judge import RESAMPLES, interval, log_odds, posterior_points
 from evorl.ops.payoffs import nash_averaging
 from evorl.util import seed as seeds
 
@@ -36,23 +35,21 @@ def seats_of(pairs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Seats:
 
 def shares(seats: Seats, players: int, groups: Sequence[Sequence[int]]) -> list[tuple[float, float, float]]:
     """The share of each group of players in Nash averaging, and the bounds of its 95 % interval."""
-    draw = seeds.generator(0, "bootstrap of shares")
+    i, j = np.array([*seats]).T
+    played = np.array([[*both] for both in seats.values()], np.float64)  # [P, 2, 3]
+    number = played.sum((1, 2))
+    games = np.zeros((players, players), np.int64)
+    games[i, j] = games[j, i] = number
+    found = played.sum(1) @ [1, 0.5, 0]
+    drawn = posterior_points(played, RESAMPLES, seeds.generator(0, "posterior of shares"))
     sums = []
-    for number in range(1 + RESAMPLES):
-        played = seats if number == 0 else _resampled(seats, draw)
-        wins, games = np.zeros((players, players)), np.zeros((players, players), np.int64)
-        for (i, j), (first, second) in played.items():
-            won, drawn, lost = first + second
-            wins[i, j], wins[j, i] = won + drawn / 2, lost + drawn / 2
-            games[i, j] = games[j, i] = won + drawn + lost
+    for points in (*drawn, found):
+        wins = np.zeros((players, players))
+        wins[i, j], wins[j, i] = points, number - points
         mixture, _ = nash_averaging(log_odds(wins, games))
         sums.append([mixture[[*group]].sum() for group in groups])
-    low, high = np.quantile(sums[1:], [0.025, 0.975], axis=0)
-    return [(float(x), float(a), float(b)) for x, a, b in zip(sums[0], low, high, strict=True)]
-
-
-def _resampled(seats: Seats, draw: np.random.Generator) -> Seats:
-    return {pair: [draw.multinomial(x.sum(), x / x.sum()) for x in both] for pair, both in seats.items()}
+    low, high = interval(np.array(sums[:-1]), np.array(sums[-1]))
+    return [(float(x), float(a), float(b)) for x, a, b in zip(sums[-1], low, high, strict=True)]
 
 
 def scores(seats: Seats, group: Sequence[int], others: Sequence[int]) -> list[float]:

@@ -219,7 +219,7 @@ class Strategy:
         individual, acts, games = acting(evaluation.individual)
         known = {player.number for player in (*self.agents, *self.snapshots)}
         for opponent, points in zip(games["opponents"], games["points"], strict=True):
-            if int(opponent) in known:
+            if int(opponent) in known and int(opponent) != agent:  # whoever wins against itself also loses
                 self.payoffs.record(agent, int(opponent), float(points))
         self.members[agent] = evaluation._replace(individual=individual)
         policy = individual.id + self.hyper.population

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.opposing import Match
-from evorl.ops.matchmaking import Weighting, pfsp
+from evorl.ops.matchmaking import UNPLAYED, Weighting, pfsp
 from evorl.util.types import StateDict
 
 Role = Literal["main", "main exploiter", "league exploiter"]
 Mixture = dict[int, float]
 """The probability of each opponent, by its number."""
-UNPLAYED = 0.5
-"""Score of a pair before its first game."""
 
 
 class Player(NamedTuple):
@@ -161,7 +159,8 @@ class Payoffs:
         return {"pairs": [[*pair, *counts] for pair, counts in self._counts.items()]}
 
     def load_state_dict(self, state: Mapping[str, Sequence[Sequence[float]]]) -> None:
-        self._counts = {(int(a), int(b)): [float(x) for x in counts] for a, b, *counts in state["pairs"]}
+        pairs = {(int(a), int(b)): [float(x) for x in counts] for a, b, *counts in state["pairs"]}
+        self._counts = {(a, b): counts for (a, b), counts in pairs.items() if a != b}  # older states have those, too
 
 
 class Policies:

@@ -83,6 +83,8 @@ def command(words: Sequence[str]) -> None:
     from evorl.opponents.play import Matches
 
     entry = listed.read(request.players, request.trust)
+    if request.video and not entry.world.draws:
+        raise BadRequest("this world draws no pictures", "video")
     out = records.prepared(request.out or time.strftime("matrices/%Y%m%d-%H%M%S"))
     setting = {"world": entry.keys, "seed": request.seed, "deterministic": request.deterministic}
     with lock(out, "out"):

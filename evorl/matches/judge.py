@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from evorl.matches.records import key
 from evorl.ops.payoffs import alpha_rank, cyclic_share, nash_averaging, nash_conv, two_sided
 from evorl.ops.proportions import wilson
-from evorl.ops.ratings import ELO, bradley_terry, glicko2_of_all
+from evorl.ops.ratings import bradley_terry, expected, glicko2_of_all
+from evorl.ops.student_t import half_width
 from evorl.util import seed as seeds
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 RESAMPLES = 200
+PRIOR = 0.5
+"""Games of each result that a pair is given on either side beside its own, in `posterior_points`."""
+FEWEST_KEYS = 10
+"""Below this number of keys nothing is said of the sides."""
 PERIOD = 10
 """Least games of a player in a rating period of Glicko-2 (Glickman 2013: 10 to 15 on average)."""
 
@@ -44,7 +49,7 @@ class Judgement:
     rating: Array
     """[K]: Bradley-Terry on Elo's scale; the mean is 0."""
     rating_bounds: Array
-    """[2, K], by bootstrap over the games of each pair and seat."""
+    """[2, K], of `posterior_points`."""
     glicko: Array
     """[K]: Glicko-2, whose new players have 1500."""
     glicko_bounds: Array
@@ -52,7 +57,7 @@ class Judgement:
     nash: Array
     """[K]: the mixture of Nash averaging over log-odds."""
     nash_bounds: Array
-    """[2, K], by bootstrap."""
+    """[2, K], likewise."""
     alpha: Array
     """[K]: alpha-rank over margins, in the limit of strong selection."""
     worst: NDArray[np.int64]
@@ -67,6 +72,8 @@ class Judgement:
     """Mean and bounds of that share if the ratings explained everything, with so many games."""
     first_side: tuple[float, float, float]
     """Share of points of side 0 over all games, and its bounds."""
+    keys: int
+    """Episode keys of these games: every pair plays a key twice, with changed sides."""
 
 
 def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]], seed: int) -> Judgement:
@@ -80,20 +87,20 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     rating = bradley_terry(wins)
     glicko = np.array(glicko2_of_all(_periods(sides, len(players)), len(players)))
     nash, _ = nash_averaging(log_odds(wins, games))
-    resampled = [_resampled(sides, len(players), seed, number) for number in range(RESAMPLES)]
+    resampled = [*_resampled(sides, len(players), seeds.generator(seed, "posterior"))]
     ratings = np.array([bradley_terry(table) for table in resampled])
     mixtures = np.array([nash_averaging(log_odds(table, games))[0] for table in resampled])
     others = np.where(games > 0, score, np.inf)
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
         games=games, score=score, score_bounds=bounds, by_side=_shares_by_side(sides, len(players)), rating=rating,
-        rating_bounds=np.quantile(ratings, [0.025, 0.975], axis=0), glicko=glicko[:, 0],
+        rating_bounds=interval(ratings, rating), glicko=glicko[:, 0],
         glicko_bounds=glicko[:, 0] + np.multiply.outer([-1.96, 1.96], glicko[:, 1]), nash=nash,
-        nash_bounds=np.quantile(mixtures, [0.025, 0.975], axis=0), alpha=alpha_rank(2 * score - 1, np.inf),
+        nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * score - 1, np.inf),
         worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
         uniform_exploitability=nash_conv(two_sided(score - 0.5), [uniform, uniform]) / 2,
-        cyclic=cyclic_share(log_odds(wins, games)), cyclic_by_chance=_cyclic_by_chance(rating, games, seed),
-        first_side=_first_side(sides, seed),
+        cyclic=cyclic_share(log_odds(wins, games)), cyclic_by_chance=_cyclic_by_chance(rating, sides, seed),
+        first_side=_first_side(sides), keys=_keys(sides),
     )  # fmt: skip
 
 
@@ -120,17 +127,22 @@ def _periods(sides: _Sides, count: int) -> Iterator[list[tuple[int, int, float]]
         ]
 
 
-def _first_side(sides: _Sides, seed: int) -> tuple[float, float, float]:
-    """The share of points of side 0 over all games, and its bounds: by bootstrap over keys, which all pairs share."""
-    keys = max(len(played) for pair in sides.values() for played in pair)
-    points, games = np.zeros(keys), np.zeros(keys)
+def _keys(sides: _Sides) -> int:
+    return max(len(played) for pair in sides.values() for played in pair)
+
+
+def _first_side(sides: _Sides) -> tuple[float, float, float]:
+    """The share of points of side 0 over all games, and its bounds: by Student's t over keys, which all pairs share."""
+    points, games = np.zeros((2, _keys(sides)))
     for own, other in sides.values():  # games 2k and 2k + 1 have the same key
         for each in (own, 1 - other):
             points[: len(each)] += each
             games[: len(each)] += 1
-    drawn = seeds.generator(seed, "bootstrap of keys").integers(0, keys, (10 * RESAMPLES, keys))
-    low, high = np.quantile(points[drawn].sum(1) / games[drawn].sum(1), [0.025, 0.975])
-    return float(points.sum() / games.sum()), float(low), float(high)
+    share = float(points.sum() / games.sum())
+    if len(points) < 2:
+        return share, 0.0, 1.0
+    width = half_width((points / games).tolist())
+    return share, max(0.0, share - width), min(1.0, share + width)
 
 
 def _totals(sides: _Sides, count: int) -> tuple[Array, NDArray[np.int64]]:
@@ -162,25 +174,59 @@ def log_odds(wins: Array, games: NDArray[np.int64]) -> Array:
     return np.asarray((odds - odds.T) / 2)
 
 
-def _resampled(sides: _Sides, count: int, seed: int, number: int) -> Array:
-    """Points [K, K] of games that are drawn anew, with replacement, within each pair and seat."""
-    draw = seeds.generator(seed, "bootstrap", number)
-
-    def again(array: Array) -> Array:
-        return np.asarray(array[draw.integers(0, len(array), len(array))])
-
-    return _totals({pair: (again(own), again(other)) for pair, (own, other) in sides.items()}, count)[0]
+def results(points: Array) -> Array:
+    """The numbers [3] of wins, draws and defeats; a game of 3/4 points is half a win and half a draw."""
+    wins, defeats = np.maximum(0, 2 * points - 1).sum(), np.maximum(0, 1 - 2 * points).sum()
+    return np.array([wins, len(points) - wins - defeats, defeats])
 
 
-def _cyclic_by_chance(rating: Array, games: NDArray[np.int64], seed: int) -> tuple[float, float, float]:
-    """Mean and bounds of the cyclic share of games whose results follow from the ratings alone."""
-    chance = 1 / (1 + np.exp(-(rating[:, None] - rating[None]) / ELO))
-    draw = seeds.generator(seed, "no cycles")
-    shares = []
+def posterior_points(played: Array, number: int, draw: np.random.Generator) -> Array:
+    """Return points [number, P] that the first players of P pairs could as well have won.
+
+    ``played`` [P, 2, 3]: their wins, draws and defeats on either side. The shares of the three results are drawn from
+    their posterior under Jeffreys' prior. A bootstrap of the games would be sure of a player who won them all.
+    """
+    weights = draw.standard_gamma(played + PRIOR, (number, *played.shape))
+    shares = weights / weights.sum(-1, keepdims=True)  # Dirichlet
+    return np.asarray((shares @ [1, 0.5, 0] * played.sum(-1)).sum(-1))
+
+
+def _played(sides: _Sides) -> Array:
+    return np.array([[results(points) for points in pair] for pair in sides.values()])
+
+
+def _resampled(sides: _Sides, count: int, draw: np.random.Generator) -> Iterator[Array]:
+    """Points [K, K] that the games could as well have brought, `RESAMPLES` times."""
+    played = _played(sides)
+    i, j = np.array([*sides]).T
+    for points in posterior_points(played, RESAMPLES, draw):
+        wins = np.zeros((count, count))
+        wins[i, j], wins[j, i] = points, played.sum((1, 2)) - points
+        yield wins
+
+
+def interval(drawn: Array, found: Array) -> Array:
+    """The interval [2, K] of 95 % of what was drawn [D, K], widened to what was found: that may be at its edge."""
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    return np.array([np.minimum(low, found), np.maximum(high, found)])
+
+
+def _cyclic_by_chance(rating: Array, sides: _Sides, seed: int) -> tuple[float, float, float]:
+    """Mean and bounds of the cyclic share of games whose results follow from the ratings and the pairs' draws alone."""
+    i, j = np.array([*sides]).T
+    played = _played(sides).sum(1)
+    number = np.rint(played.sum(1)).astype(np.int64)
+    score = expected(rating[i], rating[j])
+    drawn = np.minimum(played[:, 1] / number, 2 * np.minimum(score, 1 - score))
+    chances = np.stack([score - drawn / 2, drawn, 1 - score - drawn / 2], 1).clip(0, 1)
+    draw, shares = seeds.generator(seed, "no cycles"), []
+    games = np.zeros((len(rating), len(rating)), np.int64)
+    games[i, j] = games[j, i] = number
     for _ in range(RESAMPLES):
-        upper = np.triu(draw.binomial(games, chance), 1)
-        wins = upper + np.tril((games - upper.T), -1)
-        shares.append(cyclic_share(log_odds(wins.astype(np.float64), games)))
+        points = draw.multinomial(number, chances) @ [1, 0.5, 0]
+        wins = np.zeros(games.shape)
+        wins[i, j], wins[j, i] = points, number - points
+        shares.append(cyclic_share(log_odds(wins, games)))
     low, high = np.quantile(shares, [0.025, 0.975])
     return float(np.mean(shares)), float(low), float(high)
 
@@ -195,8 +241,11 @@ def sentences(judged: Judgement, names: Sequence[str], sides: Sequence[str]) -> 
     else:
         cycles = f"One rating says who beats whom: {rest}, and chance alone gives {low:.0%} to {high:.0%}."
     share, least, most = judged.first_side
-    seat = f"Over all games {sides[0]} scores {share:.1%} ({least:.1%} to {most:.1%}): "
-    seat += "no side shows an advantage." if least <= 0.5 <= most else "the sides are not equal."
+    if judged.keys < FEWEST_KEYS:
+        seat = f"{judged.keys * 2} games a pair are too few to say whether the sides are equal."
+    else:
+        seat = f"Over all games {sides[0]} scores {share:.1%} ({least:.1%} to {most:.1%}): "
+        seat += "no side shows an advantage." if least <= 0.5 <= most else "the sides are not equal."
     best = [names[i] for i in np.argsort(-judged.nash) if judged.nash[i] > 1e-6]
     return [
         f"Nash averaging: {', '.join(best)} {'are' if len(best) > 1 else 'is'} what nobody in the set beats.",

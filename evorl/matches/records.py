@@ -6,7 +6,6 @@ fingerprints of its players, so names and places may change.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,7 @@ class Record:
             with wrong_data(lambda why: BadRequest(f"{directory / GAMES} is damaged: {why}", "out")):
                 for text in run_directory.lines(directory, GAMES):
                     self._add(msgspec.json.decode(text, type=Line))
-        self._file = JsonLinesFile(directory, GAMES, _size(directory))
+        self._file = JsonLinesFile(directory, GAMES, _whole(directory))
 
     def _add(self, line: Line) -> None:
         pair = line.a, line.b
@@ -90,7 +89,10 @@ def prepared(out: str) -> Path:
     check_can_be_made(place, [place.absolute(), *place.absolute().parents], "out")
     if place.exists() and any(place.iterdir()) and not run_directory.exists(place, SETTING):
         raise BadRequest(f"{place} exists and is no matrix of ours; choose another directory", "out")
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a folder that only looks as if one could write into it, as those of /proc
+        raise BadRequest(f"cannot make {place}: {error.strerror}", "out") from error
     return place
 
 
@@ -106,8 +108,9 @@ def _check_setting(directory: Path, setting: dict[str, Any]) -> None:
         raise BadRequest(f"{directory} holds games of another {' and '.join(other)}; choose another directory", "out")
 
 
-def _size(directory: Path) -> int:
+def _whole(directory: Path) -> int:
+    """The bytes of the complete lines of games: a killed matrix may have left part of one."""
     if not run_directory.exists(directory, GAMES):
         return 0
     with run_directory.opened(directory, GAMES) as file:
-        return os.fstat(file).st_size
+        return max((end for _, end in run_directory.follow_lines(file, 0)), default=0)

@@ -22,8 +22,8 @@ from evorl.util.text import printable, say
 
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
-    "bootstrap over the games of each pair and seat; Glicko-2 stands with 1.96 deviations. A hatched field is a "
-    "pair whose interval holds one half."
+    "a Bayesian bootstrap of the games of each pair and seat; Glicko-2 stands with 1.96 deviations. A hatched field is "
+    "a pair whose interval holds one half."
 )
 
 

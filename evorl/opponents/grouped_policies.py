@@ -22,7 +22,7 @@ from evorl.rl.network_learner import NetworkLearner
 
 ROWS = 8
 """Rows of a block. A constant, since it decides the last bits."""
-NOBODY = -(2**31)
+EMPTY = -(2**31)
 """The number of the policy in a place that has none."""
 
 
@@ -37,7 +37,7 @@ class GroupedPolicies:
         # of images, the time is that of computing, which idle rows would take, too
         self.rows = 1 if any(map(is_image, example.spec.inputs)) else ROWS
         self.blocks = FrozenPolicies(example, max(2, -(-places // self.rows)))  # one alone has other bits than several
-        self._number = np.full(places, NOBODY)  # of the policy in each place
+        self._number = np.full(places, EMPTY)  # of the policy in each place
         self._weights: dict[int, Sequence[Tensor]] = {}  # of every policy that has a place
         self._held: dict[int, list[int]] = {}  # blocks of each policy
         self._free = [*range(self.blocks.places)]
@@ -58,13 +58,13 @@ class GroupedPolicies:
 
     def leave(self, place: int) -> None:
         """Let no policy of this form decide in a place."""
-        if self._number[place] != NOBODY:
-            self._number[place] = NOBODY
+        if self._number[place] != EMPTY:
+            self._number[place] = EMPTY
             self._changed = True
 
     def clear(self) -> None:
         """Let no policy decide in any place, and forget all policies."""
-        self._number[:] = NOBODY
+        self._number[:] = EMPTY
         self._changed = True
         self._arrange()
 
@@ -108,7 +108,7 @@ class GroupedPolicies:
         if not self._changed:
             return
         self._changed = False
-        mine = np.flatnonzero(self._number != NOBODY)
+        mine = np.flatnonzero(self._number != EMPTY)
         order = mine[self._number[mine].argsort(kind="stable")]
         numbers, first, count = np.unique(self._number[order], return_index=True, return_counts=True)
         needed = -(-count // self.rows)

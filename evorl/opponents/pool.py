@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.opponents.core import PastSelves, Pooled
-from evorl.ops.matchmaking import pfsp
+from evorl.ops.matchmaking import UNPLAYED, pfsp
 from evorl.ops.proportions import wilson
 from evorl.util.types import StateDict
 
@@ -26,8 +26,6 @@ RULE = -3
 """The number of the world's rule player."""
 RUNS = -4
 """The number of the first policy of another run; those of further ones count down."""
-UNPLAYED = 0.5
-"""Score against an opponent before the first game."""
 OWN = 0
 """The form of the learner's network; those of other runs may have others."""
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Weighting = Literal["hard", "even", "capped"]
+UNPLAYED = 0.5
+"""Score against an opponent before the first game."""
 
 
 def pfsp(score: Array, weighting: Weighting = "hard", power: float = 2.0) -> Array:
@@ -32,16 +34,3 @@ def pfsp(score: Array, weighting: Weighting = "hard", power: float = 2.0) -> Arr
             weight = np.minimum(0.5, 1 - score)
     total = weight.sum()
     return weight / total if total > 0 else np.full(len(score), 1 / len(score))
-
-
-def quality_after_win(quality: Array, beaten: int, rate: float = 0.01, most: float = 1.0) -> Array:
-    """Return the qualities [N] once the learner has beaten an opponent: q_i - rate / (N p_i), at most ``most`` lower.
-
-    OpenAI Five, arXiv 1912.06680, appendix N. The probabilities p of past selves are the softmax of their qualities.
-    ``most`` is ours: without it the step of an opponent that is hardly ever met has no bound. A loss changes nothing.
-    """
-    from scipy.special import softmax  # here: it takes half a second, which every training run would wait for
-
-    changed = quality.copy()
-    changed[beaten] -= min(most, rate / (len(quality) * float(softmax(quality)[beaten])))
-    return changed

@@ -15,8 +15,8 @@ ELO = 400 / math.log(10)
 """Points of Elo's scale for one unit of log-odds."""
 
 
-def expected(rating: float, opponent: float) -> float:
-    """Return the expected score of a player by Elo's formula: 1 / (1 + 10^((opponent - rating) / 400))."""
+def expected(rating: Array, opponent: Array) -> Array:
+    """Return the expected scores of players by Elo's formula: 1 / (1 + 10^((opponent - rating) / 400))."""
     return 1 / (1 + 10 ** ((opponent - rating) / 400))
 
 

@@ -133,6 +133,8 @@ def test_payoffs_fade() -> None:
     payoffs.record(3, 6, 1.0)
     payoffs.forget(5)
     assert payoffs.score(3, 5) == payoffs.score(5, 3) == 0.5 and payoffs.score(3, 6) == 1
+    payoffs.load_state_dict({"pairs": [[3, 6, 1, 0, 0], [4, 4, 1, 0, 1]]})  # as older ones counted a player's own games
+    assert payoffs.score(3, 6) == 1 and payoffs.games(4, 4) == 0
 
 
 # ------------------------------------------------------------------ snapshots and resets

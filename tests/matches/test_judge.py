@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from evorl.matches.judge import Judgement, judge, log_odds, sentences
+from evorl.matches.judge import Judgement, judge, log_odds, posterior_points, results, sentences
 from evorl.matches.players import RULE, Player
 from evorl.matches.records import key
 from evorl.util.seed import generator
@@ -89,3 +89,70 @@ def test_log_odds_are_antisymmetric_and_finite() -> None:
     odds = log_odds(wins, games)
     assert np.array_equal(odds, -odds.T) and np.isfinite(odds).all()
     assert odds[0, 1] == pytest.approx(np.log(10.5 / 0.5)) and odds[1, 2] == 0
+
+
+def all_games(points: dict[tuple[str, str], list[float]], count: int = 2) -> Judgement:
+    players = [cast(Any, Player(f"p{i}", str(i), learner=cast(Any, object()))) for i in range(count)]
+    return judge(players, points, 0)
+
+
+@pytest.mark.parametrize("games", [6, 20])
+def test_who_won_all_games_is_not_sure_to_win_the_next(games: int) -> None:
+    """A bootstrap of the games would have an interval without width."""
+    found = all_games({("0", "1"): [1.0] * games})
+    low, high = found.rating_bounds[:, 0]
+    assert low < found.rating[0] - 100 and high >= found.rating[0]
+
+
+def test_points_that_could_have_been() -> None:
+    """Their mean and deviation are those of a Dirichlet distribution, of either side."""
+    played = np.array([[[6, 2, 2], [10, 0, 0]]], np.float64)
+    drawn = posterior_points(played, 200_000, generator("posterior"))[:, 0] / 20
+    worth = np.array([1, 0.5, 0])
+    mean, variance = 0.0, 0.0
+    for side in played[0] + 0.5:
+        share = side / side.sum()
+        mean += float(share @ worth) / 2
+        variance += float(share @ worth**2 - (share @ worth) ** 2) / (side.sum() + 1) / 4
+    assert drawn.mean() == pytest.approx(mean, abs=1e-3) and drawn.var() == pytest.approx(variance, rel=0.02)
+
+
+def test_results_of_points() -> None:
+    assert results(np.array([1, 1, 0.5, 0, 0.75])).tolist() == [2.5, 1.5, 1]
+
+
+def draws_and_cycles(cycle: float) -> Judgement:
+    """Six players, of whose games four in five are drawn; each beats some others a little more than it should."""
+    points = {}
+    for i, j in combinations(range(6), 2):
+        score = 1 / (1 + np.exp(-0.06 * (i - j))) + cycle * (1 if (i - j) % 3 == 1 else -1)
+        chances = [score - 0.4, 0.8, 0.6 - score]
+        points[str(i), str(j)] = generator("draws", i, j).choice([1.0, 0.5, 0.0], 200, p=chances).tolist()
+    return all_games(points, 6)
+
+
+def test_games_that_are_mostly_drawn_hide_no_cycles() -> None:
+    """Draws make scores less noisy, so chance alone gives fewer cycles."""
+    fair, found = draws_and_cycles(0), draws_and_cycles(0.03)
+    assert fair.cyclic < fair.cyclic_by_chance[2] < 0.35
+    assert found.cyclic > found.cyclic_by_chance[2]
+    assert "not only a matter of strength" in " ".join(sentences(found, list("abcdef"), ("left", "right")))
+
+
+def fair_games(games: int, number: int) -> Judgement:
+    points = (generator("fair", games, number).random(games) < 0.5).astype(float)
+    return all_games({("0", "1"): points.tolist()})
+
+
+@pytest.mark.parametrize("games", [20, 100])
+def test_fair_sides_are_seldom_said_to_be_unequal(monkeypatch: pytest.MonkeyPatch, games: int) -> None:
+    monkeypatch.setattr("evorl.matches.judge.RESAMPLES", 2)
+    bounds = [fair_games(games, number).first_side for number in range(100)]
+    assert sum(not low <= 0.5 <= high for _, low, high in bounds) <= 12  # 5 are expected
+
+
+def test_few_games_say_nothing_of_the_sides() -> None:
+    for games in (2, 18):
+        found = all_games({("0", "1"): [1.0, 0.0] * (games // 2)})
+        said = " ".join(sentences(found, list("ab"), ("left", "right")))
+        assert f"{games} games a pair are too few to say whether the sides are equal" in said

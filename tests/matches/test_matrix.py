@@ -14,6 +14,7 @@ from harness import QUICK, WORLDS, go
 
 from evorl.evaluate import main
 from evorl.matches import records, schedule
+from evorl.mdp.pong import Pong
 from evorl.ops.proportions import wilson
 from evorl.util.errors import BadRequest
 
@@ -134,7 +135,7 @@ def test_more_games_go_on(matrix: Matrix, tmp_path: Path) -> None:
 
 
 def test_what_was_killed_goes_on_with_the_same_games(
-    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = matrix("a b lstm people")
     add, left = records.Record.add, [3]
@@ -153,7 +154,9 @@ def test_what_was_killed_goes_on_with_the_same_games(
     assert games.read_bytes().count(b"\n") == 3
     with games.open("ab") as file:
         file.write(b'{"a": "half a li')
+    caplog.clear()
     assert matrix("a b lstm people", out="killed") == whole
+    assert not caplog.records  # nothing is missing
     assert games.read_bytes().count(b"\n") == 6
 
 
@@ -265,6 +268,21 @@ def test_damaged_games_are_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "games.jsonl").write_bytes(text)
     with pytest.raises(BadRequest, match=r"games\.jsonl is damaged"):
         records.Record(tmp_path, {})
+
+
+def test_films_of_a_world_without_pictures_are_refused_before_a_game(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Pong, "draws", False)
+    words = ("matrix=true", f"players=[{runs}/a,{runs}/b]", f"out={tmp_path / 'out'}", "video=true", "games=2")
+    assert main([*words]) == 2
+    assert capsys.readouterr().err == "evorl: video: this world draws no pictures\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix=true", f"players=[{runs}/a,{runs}/b]", "out=/proc/nowhere", "games=2"]) == 2
+    assert capsys.readouterr().err == "evorl: out: cannot make /proc/nowhere: No such file or directory\n"
 
 
 @pytest.mark.slow

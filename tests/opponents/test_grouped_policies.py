@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.nets.policy import Net
-from evorl.opponents.grouped_policies import NOBODY, ROWS, GroupedPolicies
+from evorl.opponents.grouped_policies import EMPTY, ROWS, GroupedPolicies
 from evorl.rl.ppo import PPO
 
 SPEC, PICTURES = Spec((Input("x", (5,)),), Discrete(40)), Spec((Input("picture", (1, 36, 36), "uint8"),), Discrete(40))
@@ -107,7 +107,7 @@ def test_a_policy_with_new_weights_decides_by_them_everywhere() -> None:
         assert torch.equal(found.weights_of(place)[0], weights[2 * (place % 2)][0])
     found.clear()
     found.put(0, 1, weights[1])
-    assert torch.equal(found.weights_of(0)[0], weights[1][0]) and found._number[1] == NOBODY
+    assert torch.equal(found.weights_of(0)[0], weights[1][0]) and found._number[1] == EMPTY
 
 
 def test_a_decision_has_the_same_bits_beside_any_others() -> None:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import softmax
 
-from evorl.ops.matchmaking import Weighting, pfsp, quality_after_win
+from evorl.ops.matchmaking import Weighting, pfsp
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=9).map(np.array)
 weightings = pytest.mark.parametrize("weighting", ["hard", "even", "capped"])
@@ -43,15 +42,3 @@ def test_hard_never_prefers_whom_the_learner_beats_more_often(score: np.ndarray)
 def test_what_is_no_score_is_refused(score: list[float]) -> None:
     with pytest.raises(ValueError, match="scores must lie in"):
         pfsp(np.array(score, np.float64))
-
-
-def test_a_beaten_past_self_is_met_less() -> None:
-    assert quality_after_win(np.zeros(2), 0) == pytest.approx([-0.01, 0])
-    quality = np.array([0.3, -0.2, 0.1])
-    changed = quality_after_win(quality, 2)
-    assert changed[2] == pytest.approx(0.1 - 0.01 / (3 * softmax(quality)[2]))
-    assert changed[:2] == pytest.approx(quality[:2]) and softmax(changed)[2] < softmax(quality)[2]
-
-
-def test_the_step_of_a_quality_is_bounded() -> None:
-    assert quality_after_win(np.array([0.0, -30.0]), 1)[1] == -31

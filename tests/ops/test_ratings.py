@@ -49,7 +49,9 @@ def test_they_maximise_the_likelihood(seed: int, prior: float) -> None:
             score[i, j] * math.log(expected(rating[i] * ELO, rating[j] * ELO))
             for i, j in itertools.permutations(range(5), 2)
         )
-        alone = [math.log(expected(r * ELO, 0)) + math.log(expected(0, r * ELO)) for r in rating]
+        alone = [
+            math.log(expected(r * ELO, np.array(0.0))) + math.log(expected(np.array(0.0), r * ELO)) for r in rating
+        ]
         return -log - prior / 2 * sum(alone)
 
     slow = minimize(loss, np.zeros(5), options={"gtol": 1e-9}).x
