@@ -48,7 +48,7 @@ def test_a_curve_goes_on_from_self_play(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_parts_of_a_profile_take_their_time() -> None:
-    for name, seconds in {"ci": 900, "paper": 3950}.items():
+    for name, seconds in {"ci": 900, "paper": 3750}.items():
         parts = TABLE.profiles[name].parts
         words = [[word for word in part.words if not word.startswith(("init", "seed"))] for part in parts]
         first, then = map(experiment_of_words, words)

@@ -94,7 +94,7 @@ def measured(data: Mapping[str, Any]) -> str:
 
 
 TINY = ("rl.slots=8", "rl.minibatch=64", "budget.steps=4000", "eval.every=2000", "eval.episodes=4")
-SELF_PLAY = ("budget.seconds=350",)
+SELF_PLAY = ("budget.seconds=150",)
 TABLE = Table(
     title="PPO on soccer",
     of="Two a side in evorl's soccer, against its middle rule player",
@@ -104,10 +104,10 @@ TABLE = Table(
     profiles={
         "tiny": Profile("4,000 steps and 4,000 steps; one seed", 0.01, trained("soccer", "0", TINY, TINY)),
         "ci": Profile(
-            "350 and 550 seconds; 3 seeds", 0.75, trained("soccer", "0,1,2", SELF_PLAY, ("budget.seconds=550",))
+            "150 and 750 seconds; 3 seeds", 0.75, trained("soccer", "0,1,2", SELF_PLAY, ("budget.seconds=750",))
         ),
         "paper": Profile(
-            "350 seconds and an hour; 5 seeds",
+            "150 seconds and an hour; 5 seeds",
             5.2,
             trained("soccer", "0,1,2,3,4", SELF_PLAY, ("budget.seconds=3600",)),
         ),
