@@ -19,7 +19,7 @@ from evorl.record import checkpoint, provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.rl.core import inherited
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest
+from evorl.util.names import making
 from evorl.util.types import StateDict
 
 
@@ -36,11 +36,9 @@ def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, 
     made = {name: versions[name] for name in ("python", "torch", "numpy", "gymnasium")}
     made |= {"cpu": provenance.machine()["cpu"], "kernels": provenance.kernels()}
 
-    try:
+    with making(target, "export"):
         target.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise BadRequest(f"cannot make {target}: {error.strerror}", "export") from error
     try:
         checkpoint.save(new, step, {"run": {"steps": step, "best": [report["fitness"], step], "learner": state}}, 1)
         run_directory.make_folder(new, ".hydra")

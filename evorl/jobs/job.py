@@ -20,6 +20,7 @@ from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util import run_directory, yaml_text
 from evorl.util.errors import BadRequest
+from evorl.util.names import making
 from evorl.util.text import say
 from evorl.util.typed import completed, shown, typed
 
@@ -348,7 +349,7 @@ def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Pat
     A named directory may also be `is_unstarted`, or one that ``ours`` accepts. Raises `BadRequest` at ``key``.
     """
     place = Path(path)
-    try:
+    with making(place, key):
         place.parent.mkdir(parents=True, exist_ok=True)
         if any(word.startswith(f"{key}=") for word in words):
             place.mkdir(exist_ok=True)
@@ -356,8 +357,6 @@ def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Pat
                 raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
             return place
         return _next_free_name(place)
-    except OSError as error:
-        raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
 
 
 def _next_free_name(place: Path) -> Path:

@@ -15,7 +15,7 @@ import msgspec
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
-from evorl.util.names import check_can_be_made, check_names_directory
+from evorl.util.names import check_can_be_made, check_names_directory, making
 
 if TYPE_CHECKING:
     from evorl.matches.players import Player
@@ -89,10 +89,8 @@ def prepared(out: str) -> Path:
     check_can_be_made(place, [place.absolute(), *place.absolute().parents], "out")
     if place.exists() and any(place.iterdir()) and not run_directory.exists(place, SETTING):
         raise BadRequest(f"{place} exists and is no matrix of ours; choose another directory", "out")
-    try:
+    with making(place, "out"):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # a folder that only looks as if one could write into it, as those of /proc
-        raise BadRequest(f"cannot make {place}: {error.strerror}", "out") from error
     return place
 
 

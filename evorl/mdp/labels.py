@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def draws(self) -> bool:
-        """False for a world that has no pictures, so that no film is suggested."""
+        """False for a world that has no pictures: no film is suggested, and a matrix with films is refused."""
         return True
 
     def bindings(self, side: int) -> tuple[Binding, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from evorl.util.errors import BadRequest, nearest
@@ -42,6 +43,15 @@ def check_can_be_made(place: Path, within: Iterable[Path], key: str) -> None:
     above = next(path for path in within if path.exists())
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise BadRequest(f"cannot make {place}: {above} cannot be written", key)
+
+
+@contextmanager
+def making(place: Path, key: str) -> Iterator[None]:
+    """Raise `BadRequest` at ``key`` where the system refuses to make a directory: access alone does not tell."""
+    try:
+        yield
+    except OSError as error:
+        raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
 
 
 def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:

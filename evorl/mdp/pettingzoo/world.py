@@ -82,6 +82,10 @@ class PettingZoo(BattleWorld):
         return None if rate is None else 1 / rate
 
     @property
+    def draws(self) -> bool:
+        return self.traits.draws
+
+    @property
     def side_names(self) -> tuple[str, ...]:
         return tuple(agent.name for agent in self.form.agents)
 
