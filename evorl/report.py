@@ -37,7 +37,7 @@ from evorl.record import latest
 from evorl.reproduction import papers
 from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
-from evorl.util.names import check_names_directory, no_such_run
+from evorl.util.names import check_can_be_made, check_names_directory, no_such_run
 from evorl.util.text import printable, say
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
@@ -236,9 +236,7 @@ def _check_output(out: Path) -> Path:
     check_names_directory(str(out), "a directory with index.html, pictures and tables", "out")
     if os.path.lexists(out) and not _is_report(out) and not (out.is_dir() and not any(out.iterdir())):
         raise BadRequest(f"{out} exists and is no report of ours; choose another directory", key="out")
-    above = next(parent for parent in [out.absolute(), *out.absolute().parents] if parent.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadRequest(f"cannot make {out}: {above} is not a directory one may write in", key="out")
+    check_can_be_made(out, [out.absolute(), *out.absolute().parents], "out")
     return out
 
 
