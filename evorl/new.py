@@ -21,15 +21,18 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from symtable import symtable
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from evorl.cli import config
 from evorl.cli.groups import options
-from evorl.cli.overrides import GROUPS
+from evorl.cli.overrides import GROUPS, parse
 from evorl.nets import encoders
 from evorl.replay.samplers import registry
-from evorl.util import command
+from evorl.util import command, yaml_text
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.names import check_can_be_made
 from evorl.util.text import say
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -78,12 +81,9 @@ def new(words: Sequence[str]) -> None:
     if {"-h", "--help"} & {*words}:
         print((__doc__ or "").strip())
         return
-    what, name = _checked(words)
-    kinds = [*KINDS] if what == "package" else [what]
+    what, kinds, name = _checked(words)
     place = Path(name)
-    for path, text in files(name, kinds).items():
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / path).write_text(text, encoding="utf-8")
+    _write(place, files(name, kinds))
     say(f"{place}: a plugin of evorl with {'an' if what[0] in 'ae' else 'a'} {what}" if what != "package" else
         f"{place}: a plugin of evorl with an {', '.join(kinds)}")  # fmt: skip
     say(f"next: {command.python()} -m pip install -e '{place}[test]'")
@@ -121,13 +121,27 @@ def class_name(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
+def _write(place: Path, texts: Mapping[str, str]) -> None:
+    """Write files below a new folder, all or none. Raises `BadRequest`."""
+    check_can_be_made(place, [place.absolute().parent])
+    try:
+        with TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:
+            made = Path(folder, place.name)  # a folder within, since the temporary one is closed to others
+            for path, text in texts.items():
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_text(text, encoding="utf-8")
+            made.rename(place)
+    except OSError as error:
+        raise BadRequest(f"cannot make {place}: {error.strerror}") from error
+
+
 def _filled(template: str, name: str) -> str:
     text = (TEMPLATES / f"{template}.template").read_text(encoding="utf-8")
     return re.sub(r"\b(?:NAME|PACKAGE)\b", name, re.sub(r"\bCLASS\b", class_name(name), text))
 
 
-def _checked(words: Sequence[str]) -> tuple[str, str]:
-    """Return what is to be made and its name. Raises `BadRequest`."""
+def _checked(words: Sequence[str]) -> tuple[str, list[str], str]:
+    """Return what is to be made, the kinds that are in it, and its name. Raises `BadRequest`."""
     several = (*KINDS, "package")
     if len(words) != 2:
         raise BadRequest(f"expected {'|'.join(several)} NAME, such as: {command.line('new', 'algorithm', 'my_pg')}")
@@ -138,13 +152,16 @@ def _checked(words: Sequence[str]) -> tuple[str, str]:
         raise BadRequest(f"{name!r} is no name of a Python package: small letters, digits and _, such as my_pg")
     if os.path.lexists(name):
         raise BadRequest(f"{name} exists already, and is left as it is; choose another name")
-    if taken := _taken(name):
+    kinds = [*KINDS] if what == "package" else [what]
+    if taken := _taken(name) or _taken_within(name, kinds):
         raise BadRequest(f"{name} is the name of {taken}; choose another, such as my_{name}")
-    return what, name
+    return what, kinds, name
 
 
 def _taken(name: str) -> str:
     """What else has this name, in words; empty if nothing has it."""
+    if not name == parse([f"mdp={name}"])[0].value() == yaml_text.parse(name.encode()):
+        return "a value in YAML"
     for key, own in {"rl.sampling": registry.KINDS.own, "rl.net.encoder": encoders.KINDS.own}.items():
         if name in own:
             return f"evorl's {key}={name}"
@@ -155,3 +172,12 @@ def _taken(name: str) -> str:
     if name == "tests" or find_spec(name) is not None:
         return "a module that this Python has" if name != "tests" else "the folder of tests"
     return ""
+
+
+def _taken_within(name: str, kinds: Sequence[str]) -> str:
+    """What has this name, or that of its class, within a package of these kinds; empty if nothing has it."""
+    if f"tests/{name}.py" in files(name, kinds):
+        return "a file of its tests"
+    modules = [text for path, text in files("NAME", kinds).items() if path.endswith(".py")]
+    bound = {word for text in modules for word in symtable(text, "NAME", "exec").get_identifiers()}
+    return f"a class, {class_name(name)}, that its modules use" if class_name(name) in bound else ""

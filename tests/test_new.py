@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import runpy
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plugin_packages import on_path, write
 
 from evorl import new
 from evorl.cli.plugin_check import Nonconformity, check_files
+from evorl.ec.core import Evolution
+from evorl.mdp.core import World
+from evorl.nets.encoders import Encoder
+from evorl.replay.samplers.core import Sampler
+from evorl.rl.core import Hyper
 
 ROOT = Path(__file__).parents[1]
+BASES = {"algorithm": Hyper, "evolver": Evolution, "world": World, "network": Encoder, "sampler": Sampler}
+NATURAL = ("walk", "state", "strategy", "space", "learner", "minibatch", "options", "memory", "maze", "check", "yes")
+USED = {
+    "algorithm": ("learner", "minibatch"), "evolver": ("strategy", "space"), "world": ("walk", "state"),
+    "network": ("options",), "sampler": ("options", "memory"),
+}  # fmt: skip
+"""Natural names whose classes the modules of such a package use."""
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +87,17 @@ def test_names_become_names_of_classes() -> None:
         (["world", "json"], "json is the name of a module that this Python has"),
         (["world", "evorl"], "evorl is the name of a module"),
         (["world", "tests"], "tests is the name of the folder of tests"),
+        (["world", "test_world"], "test_world is the name of a file of its tests"),
+        (["world", "walk"], "walk is the name of a class, Walk, that its modules use; choose another, such as my_walk"),
+        (["world", "state"], "state is the name of a class, State, that its modules use"),
+        (["evolver", "strategy"], "strategy is the name of a class, Strategy, that its modules use"),
+        (["evolver", "space"], "space is the name of a class, Space, that its modules use"),
+        (["algorithm", "learner"], "learner is the name of a class, Learner, that its modules use"),
+        (["algorithm", "minibatch"], "minibatch is the name of a class, Minibatch, that its modules use"),
+        (["sampler", "options"], "options is the name of a class, Options, that its modules use"),
+        (["network", "options"], "options is the name of a class, Options, that its modules use"),
+        (["package", "walk"], "walk is the name of a class, Walk, that its modules use"),
+        *((["world", word], f"{word} is the name of a value in YAML") for word in ("null", "true", "no", "on", "nan")),
     ],
 )
 def test_it_refuses(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +108,39 @@ def test_it_refuses(words: list[str], line: str, capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert err.startswith(f"evorl: {line}") and err.count("\n") == 1
     assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("what", new.KINDS)
+def test_a_name_makes_a_package_that_works_or_is_refused(what: str) -> None:
+    for name in NATURAL:
+        if new.main([what, name]) == 2:
+            continue
+        folder, kind = Path(name).absolute(), new.class_name(name)
+        with on_path(folder):
+            made = getattr(import_module(f"{name}.{what}"), kind)
+            assert issubclass(made, BASES[what]) and made.__module__ == f"{name}.{what}"
+            assert runpy.run_path(str(folder / "tests" / f"test_{what}.py"))[kind] is made
+    assert {name for name in NATURAL if not Path(name).exists()} == {"yes", *USED[what]}
+
+
+def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir("/proc")
+    assert new.main(["world", "my_w"]) == 2
+    assert capsys.readouterr().err == "evorl: cannot make my_w: /proc cannot be written\n"
+
+
+def test_a_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text = Path.write_text
+
+    def failing(path: Path, *words: Any, **keys: Any) -> int:
+        if path.suffix == ".yaml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, *words, **keys)
+
+    monkeypatch.setattr(Path, "write_text", failing)
+    assert new.main(["world", "my_w"]) == 2
+    assert capsys.readouterr().err == "evorl: cannot make my_w: No space left on device\n"
+    assert [*Path().iterdir()] == []
 
 
 @pytest.mark.slow

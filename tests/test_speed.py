@@ -31,6 +31,15 @@ def test_what_is_measured_composes() -> None:
     )  # fmt: skip
 
 
+def test_the_page_of_the_main_job_is_what_its_program_writes_of_its_figures() -> None:
+    import pong
+
+    place = Path(pong.__file__).parent / "results"
+    page = "\n".join(pong.result(json.loads((place / "pong.json").read_text())["runs"]))
+    assert (place / "pong.md").read_text().startswith(page)
+    assert [pong.SHOWN[key][2] for key in ("first_line", "first_metric")] == ["< 1", "< 2"]
+
+
 @pytest.mark.slow
 def test_whole_trainings_on_atari_have_the_sizes_of_their_peers() -> None:
     import atari_learning

@@ -59,6 +59,8 @@ EXAMPLES = {
 }
 """Words for keys that have no default."""
 DEVICES = ("auto", "cpu", "cuda")
+NAMED_BY_ENTRIES = ("rl.sampling", "rl.net.encoder")
+"""Keys whose values are names of entry points, which do not tell the plugin that has them."""
 COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
 """Top-level keys that are not fields of `Experiment`."""
 
@@ -143,9 +145,10 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     }
     check_device(config.get("device"))
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
-    for root in groups["mdp"].imports():
+    for key, root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust, *plugins.installed()):
-            raise Untrusted(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id", root)
+            line = f"imports {root}; to run its code add 'trust=[{root}]' to the command line"
+            raise Untrusted(line, f"mdp.{key}", root)
     for program in groups["mdp"].commands():
         if program not in trust:
             raise BadRequest(f"starts a program; to run it add '{trust_word(program)}' to the command line", COMMAND)
@@ -253,7 +256,7 @@ def _missing_plugin(directory: Path, error: BadRequest) -> str | None:
     """The plugin with its version whose absence caused an error with the config of a run; None if it did not."""
     missing = {root: version for root, version in plugins_of(directory).items() if root not in plugins.installed()}
     roots = [error.root] if isinstance(error, Untrusted) else []
-    if error.key == "rl.sampling":  # the name of a sampler does not tell which plugin has it
+    if error.key in NAMED_BY_ENTRIES:
         roots = [*missing]
     return next((f"plugin {root} {missing[root]}" for root in roots if root in missing), None)
 

@@ -265,8 +265,8 @@ class World(Labels, ABC):
     def ready(self) -> None:
         """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""
 
-    def imports(self) -> tuple[str, ...]:
-        """Return the root modules that this config's values import. The run is refused unless each is trusted."""
+    def imports(self) -> tuple[tuple[str, str], ...]:
+        """Return (key, root module) of what this config's values import. The run is refused unless each is trusted."""
         return ()
 
     @property

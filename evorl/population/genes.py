@@ -198,7 +198,7 @@ def _checked_value(experiment: Experiment, name: str, value: Value) -> Value:
 
 def _check_world(world: World, own: World, usual: Spec) -> None:
     """Raise `BadRequest` for a world that cannot run here, or that the weights of the ``usual`` world do not fit."""
-    if foreign := {*world.imports()} - {*own.imports()}:
+    if foreign := {root for _, root in world.imports()} - {root for _, root in own.imports()}:
         raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
     try:
         world.ready()

@@ -140,7 +140,8 @@ class Experiment:
     def packages(self) -> tuple[str, ...]:
         """Root modules outside evorl of its classes and of what these derive from, in alphabetical order."""
         kinds = {kind for made in (self.mdp, self.rl, self.ec) for kind in type(made).__mro__}
-        roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.mdp.imports(), *self.rl.imports()}
+        roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.rl.imports()}
+        roots |= {root for _, root in self.mdp.imports()}
         return tuple(sorted(root for root in roots if root not in ("evorl", *sys.stdlib_module_names)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,20 +39,30 @@ def check_names_directory(name: str, makes: str, key: str) -> None:
         raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
 
 
-def check_can_be_made(place: Path, within: Iterable[Path], key: str) -> None:
+def check_can_be_made(place: Path, within: Iterable[Path], key: str = "") -> None:
     """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written."""
     above = next(path for path in within if path.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+    if not (above.is_dir() and _can_be_written(above)):
         raise BadRequest(f"cannot make {place}: {above} cannot be written", key)
 
 
 @contextmanager
 def making(place: Path, key: str) -> Iterator[None]:
-    """Raise `BadRequest` at ``key`` where the system refuses to make a directory: access alone does not tell."""
+    """Raise `BadRequest` at ``key`` where the system refuses to make a directory."""
     try:
         yield
     except OSError as error:
         raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
+
+
+def _can_be_written(directory: Path) -> bool:
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return False
+    try:  # root may write everywhere, and yet /proc takes no file
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True
 
 
 def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:

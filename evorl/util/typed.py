@@ -231,6 +231,18 @@ def _list(kinds: Iterable[inspect.Type]) -> str:
 
 
 def _word(kind: inspect.Type) -> str:
+    """A type in one or a few words."""
+    match kind:
+        case inspect.UnionType():
+            return " or ".join(map(_word, kind.types))
+        case inspect.LiteralType():
+            return " or ".join(map(str, kind.values))
+        case inspect.DictType() | inspect.DataclassType():
+            return "mapping"
+        case inspect.VarTupleType() | inspect.TupleType() | inspect.ListType():
+            return "list"
+        case inspect.NoneType():
+            return "null"
     return type(kind).__name__.removesuffix("Type").lower()
 
 

@@ -148,6 +148,7 @@ class Outer:
     more: dict[str, Any] = field(default_factory=dict)
     shares: Positive | dict[str, Positive] = 1.0
     nested: tuple[dict[str, dict[str, Count]], ...] = ()
+    mixed: tuple[Literal["whiten", "scale"] | tuple[int, ...] | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.span[0] > self.span[1]:
@@ -203,6 +204,8 @@ def test_what_typed_accepts() -> None:
         ({"on": None}, "o.on", "got null"),
         ({"shares": {"a": 1.0, "b": "x"}}, "o.shares.b", "expected float, got 'x'"),
         ({"shares": {"a": -1.0, "b": 2.0}}, "o.shares.a", "expected float > 0.0, got -1.0"),
+        ({"nested": 1}, "o.nested", "expected a list [mapping, ...], got 1"),
+        ({"mixed": 1}, "o.mixed", "expected a list [scale or whiten or list or null, ...], got 1"),
         ({"nested": [{"a": {"b": 1}}, {"c": {"d": 2, "e": 0}}]}, "o.nested.c.e", "expected int >= 1, got 0"),
     ],
 )
@@ -287,6 +290,18 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["rl._target_=evorl..PPO"], "rl._target_: evorl..PPO is no MODULE.CLASS"),
         (["rl._target_='evorl.'"], "rl._target_: evorl. is no MODULE.CLASS"),
         (["mdp=gymnasium", "mdp.id=tabnanny:X-v0"], "mdp.id: imports tabnanny; to run its code add 'trust=[tabnanny]"),
+        (
+            ["mdp=gymnasium", "mdp.id=CartPole-v1", "mdp.wrappers=[tabnanny:X]"],
+            "mdp.wrappers: imports tabnanny; to run its code add 'trust=[tabnanny]'",
+        ),
+        (
+            ["mdp=pettingzoo", "mdp.id=mpe2.simple_spread_v3", "mdp.wrappers=[tabnanny:X]"],
+            "mdp.wrappers: imports tabnanny; to run its code add 'trust=[tabnanny]'",
+        ),
+        (
+            ["mdp=gymnasium", "mdp.id=CartPole-v1", "mdp.wrappers=TimeLimit"],
+            "mdp.wrappers: expected a list [str or mapping, ...], got 'TimeLimit'",
+        ),
         (["mdp=gymnasium", "mdp.id=xml.dom:X-v0", "trust=[xml]"], "mdp.id: xml.dom:X-v0 is not registered"),
         (["rl._target_=os.system", "trust=[os]"], "rl._target_: os.system is no Hyper"),
     ],

@@ -179,10 +179,12 @@ def test_without_it_a_run_tells_what_is_missing(folder: Path, capsys: pytest.Cap
     assert first_line(capsys).startswith("evorl: rl._target_: my_lab.algorithm.MyLab is outside evorl")
     assert "my_lab" not in sys.modules
     kept = Path("run", ".hydra", "config.yaml").read_text()
-    other = {**yaml.safe_load(kept), "rl": {"_target_": "evorl.rl.dqn.DQN", "sampling": "my_lab"}}
-    Path("run", ".hydra", "config.yaml").write_text(yaml.safe_dump(other))
-    with pytest.raises(ValueError, match=line):
-        evorl.load("run")
+    sampler = {"_target_": "evorl.rl.dqn.DQN", "sampling": "my_lab"}
+    network = {"_target_": "evorl.rl.ppo.PPO", "net": {"encoder": "my_lab", "own": {"my_lab": {"waves": 5}}}}
+    for rl in (sampler, network):
+        Path("run", ".hydra", "config.yaml").write_text(yaml.safe_dump({**yaml.safe_load(kept), "rl": rl}))
+        with pytest.raises(ValueError, match=line):
+            evorl.load("run")
     Path("run", ".hydra", "config.yaml").write_text(kept)
     assert evorl.load("run", trust=["my_lab"]).policy.act(np.zeros(4)) in (0, 1)
 

@@ -282,7 +282,7 @@ def test_films_of_a_world_without_pictures_are_refused_before_a_game(
 
 def test_a_folder_that_cannot_be_made_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["matrix=true", f"players=[{runs}/a,{runs}/b]", "out=/proc/nowhere", "games=2"]) == 2
-    assert capsys.readouterr().err == "evorl: out: cannot make /proc/nowhere: No such file or directory\n"
+    assert capsys.readouterr().err == "evorl: out: cannot make /proc/nowhere: /proc cannot be written\n"
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_modules_of_wrappers_must_be_trusted(tmp_path: Path, capsys: pytest.Capt
     assert go(*words) == 2
     err = capsys.readouterr().err
     assert "trust=[my_wrappers]" in err and not (tmp_path / "a").exists()
-    assert world("TimeAwareObservation", "my.own:W").imports() == (HERE, "my")
+    assert world("TimeAwareObservation", "my.own:W").imports() == (("id", HERE), ("wrappers", "my"))
 
 
 def test_without_wrappers_the_simulator_plays() -> None:

@@ -106,9 +106,10 @@ class Gymnasium(World):
             raise BadRequest(f"{self.id} has only a vector environment", "vector")
         return vector
 
-    def imports(self) -> tuple[str, ...]:
-        modules = [self.id.rpartition(":")[0], *(each.module for each in parsed(self.wrappers) if not each.ours)]
-        return tuple(dict.fromkeys(module.partition(".")[0] for module in modules if module))
+    def imports(self) -> tuple[tuple[str, str], ...]:
+        wrappers = [("wrappers", each.module) for each in parsed(self.wrappers) if not each.ours]
+        modules = [("id", self.id.rpartition(":")[0]), *wrappers]
+        return tuple((key, module.partition(".")[0]) for key, module in modules if module)
 
     def ready(self) -> None:
         if self.simulated:

@@ -53,9 +53,10 @@ class PettingZoo(BattleWorld):
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
 
-    def imports(self) -> tuple[str, ...]:
-        roots = {name.partition(":")[0].partition(".")[0] for name in (self.id, *self.wrappers)}
-        return tuple(sorted(roots.difference(LIBRARIES)))
+    def imports(self) -> tuple[tuple[str, str], ...]:
+        names = [("id", self.id), *(("wrappers", name) for name in self.wrappers)]
+        roots = [(key, name.partition(":")[0].partition(".")[0]) for key, name in names]
+        return tuple((key, root) for key, root in roots if root not in LIBRARIES)
 
     def ready(self) -> None:
         names = self.side_names
