@@ -288,7 +288,7 @@ TOUCHING = {
     "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
-    "evorl/new.py": ({"mkdir", "read_text", "write_text"}, "a new package, of templates"),
+    "evorl/new.py": ({"mkdir", "read_text", "rename", "write_text"}, "a new package, of templates"),
     "evorl/record/metrics.py": ({"read_bytes"}, "what a plugin declares"),
     "evorl/report.py": ({"mkdir", "unlink"}, "the report's own directory"),
 }  # fmt: skip

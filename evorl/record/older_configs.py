@@ -7,23 +7,46 @@ from typing import Any
 
 OPTIONS = ("alpha", "beta", "eta")
 """Keys of ``rl`` that priorities had."""
+FOOTBALL = "evorl.mdp.football.Football"
+PER_REWARD = ("gamma", "lam")
+"""Keys of ``rl`` that may have a value for each named reward."""
 
 
 def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a run with what it replays under ``rl.sampling`` and ``rl.replay``.
+    """Return the config of a run with the keys that it has today.
 
-    Learners of transitions had ``prioritized``, ``attentive`` and the options of priorities beside ``sampling``;
-    learners of rollouts had a ``share`` in each part of ``replay``. Any other config is returned as it is.
+    * Learners of transitions had ``prioritized``, ``attentive`` and the options of priorities beside ``sampling``;
+      learners of rollouts had a ``share`` in each part of ``replay``.
+    * Evolution with a shared critic had ``tell_warm_up``.
+    * The reward of football was ``goal``.
+
+    Any other config is returned as it is.
     """
-    rl = config.get("rl")
-    if not isinstance(rl, Mapping):
-        return dict(config)
+    rl, ec, mdp = ({**part} if isinstance(part := config.get(key), Mapping) else {} for key in ("rl", "ec", "mdp"))
+    if "tell_warm_up" in ec:
+        ec["warm_up_actions"] = _of_warm_up(ec.pop("tell_warm_up"), rl)
+    if mdp.get("_target_") == FOOTBALL:
+        rl |= {key: _of_football(rl[key]) for key in PER_REWARD if isinstance(rl.get(key), Mapping)}
+    rl = _of_replay(rl)
+    return {**config, **({"rl": rl} if rl else {}), **({"ec": ec} if ec else {})}
+
+
+def _of_warm_up(told: Any, rl: Mapping[str, Any]) -> str:
+    """What plays before the critic learns: ``rl.warm_up_actions``, which has no effect today, went before."""
+    if rl.get("warm_up_actions") == "policy":
+        return "policy"
+    return "told" if told else "uniform"
+
+
+def _of_football(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"scoring" if name == "goal" else name: value for name, value in values.items()}
+
+
+def _of_replay(rl: dict[str, Any]) -> dict[str, Any]:
     parts = rl.get("replay")
     if isinstance(parts, Mapping) and any(isinstance(part, Mapping) and "share" in part for part in parts.values()):
-        return {**config, "rl": {**rl, **_of_rollouts(parts)}}
-    if "attentive" in rl or "prioritized" in rl:
-        return {**config, "rl": _of_transitions(rl)}
-    return dict(config)
+        return {**rl, **_of_rollouts(parts)}
+    return _of_transitions(rl) if "attentive" in rl or "prioritized" in rl else rl
 
 
 def _of_rollouts(parts: Mapping[str, Any]) -> dict[str, Any]:

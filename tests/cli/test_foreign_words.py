@@ -148,6 +148,8 @@ def test_the_same_words_below_rl(word: str, key: str) -> None:
         (("rl=dqn", "rl.prioritized=true"), "rl.prioritized: unknown key; this is rl.sampling=prioritized now"),
         (("rl=r2d2", "rl.prioritized=false"), "rl.prioritized: unknown key; this is rl.sampling=uniform now"),
         (("rl=dqn", "+rl.prioritized=true"), "rl.prioritized: unknown key; this is rl.sampling=prioritized now"),
+        (("ec=cem_rl", "ec.tell_warm_up=true"), "ec.tell_warm_up: unknown key; this is ec.warm_up_actions=told now"),
+        (("ec=aes_rl", "ec.tell_warm_up=false"), "ec.tell_warm_up: unknown key; this is ec.warm_up_actions=uniform n"),
         (("rl=dqn", "rl.alpha=0.5"), "rl.alpha: unknown key; this is rl.replay.prioritized.alpha=0.5 now"),
         (("rl=dqn", "rl.beta.end=1"), "rl.beta.end: unknown key; this is rl.replay.prioritized.beta.end=1 now"),
         (("rl=r2d2", "rl.beta.start=1"), "rl.beta.start: unknown key; this is rl.replay.prioritized.beta.start=1 now"),

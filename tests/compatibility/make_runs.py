@@ -1,7 +1,7 @@
 """Keep small runs of this release for later ones: ``python tests/compatibility/make_runs.py`` in its checkout.
 
-It writes ``VERSION/NAME/``, what is needed of a run's directory, and ``VERSION/NAME.json``, what its policy does. What
-is there already is never written again: it is what later releases promise to read.
+It writes ``VERSION/NAME/``, what is needed of the directory of a run, sweep or search, and ``VERSION/NAME.json``, what
+the policy of a run does. What is there already is never written again: it is what later releases promise to read.
 """
 
 from __future__ import annotations
@@ -44,8 +44,22 @@ RUNS = {
         *("mdp=cartpole", "rl=ppo", "rl.minibatch=64", "rl.normalize_inputs=whiten"),
         *("rl.net.encoder=frozen_net", "+rl.net.own.frozen_net.waves=4", *LEARNER),
     ),
+    "replay": (
+        *("mdp=cartpole", "rl=dqn", "~tuned", "rl.sampling=prioritized", "rl.capacity=256", "rl.warm_up=64"),
+        *("rl.batch=8", "rl.net.hidden=[8]", "budget.steps=256", "checkpoint.every=0"),
+    ),
 }
-KEPT = ("metrics.jsonl", "population.jsonl", "result.json", "checkpoints")
+"""The words of each run, by name."""
+JOBS = ("--multirun", "mdp=cartpole", "rl=ppo", "rl.minibatch=64", *LEARNER)
+SEVERAL = {
+    "sweep": (*JOBS, "rl.gamma=0.9,0.99"),
+    "search": (
+        *(*JOBS, "rl.lr=tag(log,interval(1e-4,1e-2))", "hydra/sweeper=evorl", "hydra.sweeper.jobs=3"),
+        "hydra.sweeper.evolver.population=3",
+    ),
+}
+"""The words of each sweep and search, by name."""
+KEPT = ("metrics.jsonl", "population.jsonl", "result.json", "checkpoints", "sweep.json", "search.json", "best.json")
 
 
 def installed(place: Path) -> list[Path]:
@@ -72,13 +86,20 @@ def decisions(policy: Policy) -> dict[str, Any]:
 
 
 def keep(directory: Path, place: Path) -> None:
-    """Copy what is needed of a run's directory: nothing of the machine that made it."""
+    """Copy what is needed of a directory of a run, sweep or search: nothing of the machine that made it."""
     place.mkdir(parents=True)
     for name in KEPT:
         if (directory / name).is_dir():
             shutil.copytree(directory / name, place / name, symlinks=True)
         elif (directory / name).exists():
             shutil.copy(directory / name, place / name)
+    for job in directory.glob("[0-9]*"):
+        keep(job, place / job.name)
+    if (directory / ".hydra").exists():
+        _keep_config(directory, place)
+
+
+def _keep_config(directory: Path, place: Path) -> None:
     (place / ".hydra").mkdir()
     shutil.copy(directory / ".hydra" / "config.yaml", place / ".hydra")
     chosen = yaml.safe_load((directory / ".hydra" / "hydra.yaml").read_text())["hydra"]["runtime"]["choices"]
@@ -92,14 +113,16 @@ def make() -> None:
     """Make the runs that this release lacks."""
     release = HERE / evorl.__version__
     with tempfile.TemporaryDirectory() as folder, on_path(*installed(Path(folder))):
-        for name, words in RUNS.items():
+        for name, words in {**RUNS, **SEVERAL}.items():
             if (release / name).exists():
                 continue
             directory = Path(folder) / name
-            assert run([*words, *SMALL, f"hydra.run.dir={directory}"]) == 0
+            key = "hydra.run.dir" if name in RUNS else "hydra.sweep.dir"
+            assert run([*words, *SMALL, f"{key}={directory}"]) == 0
             keep(directory, release / name)
-            told = decisions(evorl.load(release / name).policy)
-            (release / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+            if name in RUNS:
+                told = decisions(evorl.load(release / name).policy)
+                (release / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

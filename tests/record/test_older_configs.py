@@ -10,8 +10,9 @@ import yaml
 from harness import QUICK, experiment_of, fingerprint, go
 
 from evorl.analysis.runs import read_run
-from evorl.cli.config import experiment_of_run, read_run_config
-from evorl.record.older_configs import with_present_keys
+from evorl.cli.config import compose, experiment_of_run, opened, read_run_config, resolved
+from evorl.mdp.football import Football
+from evorl.record.older_configs import FOOTBALL, with_present_keys
 
 ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
 PRIORITY = {"alpha": 0.6, "beta": 0.4}
@@ -45,7 +46,32 @@ def test_keys_of_older_versions(before: dict[str, Any], now: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    "odd", [{}, {"rl": 3}, {"rl": {"replay": 3}}, {"rl": {"replay": {"queue": 1, "elite": "share"}}}]
+    ("told", "rl", "now"), [(True, "uniform", "told"), (False, "uniform", "uniform"), (True, "policy", "policy")]
+)
+def test_evolution_with_a_shared_critic_had_another_key(told: bool, rl: str, now: str, tmp_path: Path) -> None:
+    words = ("mdp=pendulum", "rl=td3", "ec=cem_rl", f"rl.warm_up_actions={rl}")
+    with opened() as hydra:
+        config = resolved(compose(hydra, words))
+    del config["ec"]["warm_up_actions"]
+    config["ec"]["tell_warm_up"] = told
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text(yaml.safe_dump(config))
+    assert experiment_of_run(tmp_path) == experiment_of(*words, f"ec.warm_up_actions={now}")
+
+
+def test_the_reward_of_football_had_another_name() -> None:
+    football, soccer = {"_target_": FOOTBALL}, {"_target_": "evorl.mdp.soccer.Soccer"}
+    rl = {"gamma": {"goal": 0.9}, "lam": {"goal": 0.8}, "lr": {"start": 1.0}}
+    now = {"gamma": {"scoring": 0.9}, "lam": {"scoring": 0.8}, "lr": {"start": 1.0}}
+    assert with_present_keys({"mdp": football, "rl": rl}) == {"mdp": football, "rl": now}
+    assert with_present_keys({"mdp": football, "rl": {"gamma": 0.9}}) == {"mdp": football, "rl": {"gamma": 0.9}}
+    assert with_present_keys({"mdp": soccer, "rl": rl}) == {"mdp": soccer, "rl": rl}
+    assert Football().spec.rewards == ("scoring",)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{}, {"rl": 3}, {"rl": {"replay": 3}}, {"rl": None, "ec": {}}, {"rl": {"replay": {"queue": 1, "elite": "share"}}}],
 )
 def test_what_is_no_config_stays_as_it_is(odd: dict[str, Any]) -> None:
     assert with_present_keys(odd) == odd
