@@ -63,7 +63,7 @@ class Request:
     run: str
     """A run directory, or latest for the one below runs/ that began last; every command needs it."""
     checkpoint: str = "latest"
-    """latest, best, or a step that the run keeps."""
+    """latest or last, best, or a step that the run keeps."""
     individual: Natural | str | None = None
     """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
     policy: str | None = None

@@ -65,7 +65,7 @@ class Request:
     side: Natural | None = None
     """The side whose network it is, where each has its own (rl.policies)."""
     checkpoint: str = "latest"
-    """latest, best, or a step that the run keeps."""
+    """latest or last, best, or a step that the run keeps."""
     individual: Natural | str | None = None
     """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
     episodes: Count = 4

@@ -45,7 +45,7 @@ class Request:
     run: str
     """A run directory, or latest for the one below runs/ that began last."""
     checkpoint: str = "latest"
-    """latest, best, or a step that the run keeps."""
+    """latest or last, best, or a step that the run keeps."""
     individual: Natural | str | None = None
     """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
     side: Natural = 0

@@ -101,6 +101,7 @@ def test_latest_and_best_are_those_of_the_result(case: str, runs: Path, evaluate
     by = "highest evaluation"
     assert {"fitness": best["fitness"], "step": best["step"], "selected_by": by} == result["best"]
     assert best["fitness"] >= latest["fitness"]
+    assert evaluate(f"run={runs / case}", "checkpoint=last") == latest
 
 
 def test_it_is_pure_and_other_seeds_differ(runs: Path, evaluate: Any) -> None:

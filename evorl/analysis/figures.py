@@ -16,6 +16,7 @@ from evorl.analysis.groups import group_runs
 from evorl.analysis.panels import Curve, Panel, labels_of, make_panel
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.statistics import Band, Floats
+from evorl.util.errors import BadRequest
 from evorl.util.text import printable
 from evorl.util.typed import unknown
 
@@ -121,11 +122,14 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
 def run_figure(run: RunRecord, metrics: Sequence[str] = ()) -> Figure:
     """Draw the curves of one run, side by side: of its fitness and returns if no metrics are named.
 
-    Raises `BadRequest` for a metric that the run has not recorded.
+    Raises `BadRequest` for a metric that the run has not recorded, and where there is nothing to draw.
     """
-    names = metrics or [
-        name for name in ("eval/fitness_mean", "eval/return_mean", "train/return") if name in run.series
-    ]
+    usual = ("eval/fitness_mean", "eval/return_mean", "train/return")
+    names = metrics or [name for name in usual if name in run.series]
+    if not run.series:
+        raise BadRequest(f"{run.directory} has recorded no metrics")
+    if not names:
+        raise BadRequest(f"{run.directory} has recorded none of {', '.join(usual)}; name others")
     for name in names:
         if name not in run.series:
             raise unknown(name, sorted(run.series))

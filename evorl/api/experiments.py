@@ -17,6 +17,7 @@ from evorl.mdp.core import World
 from evorl.rl.core import Hyper
 from evorl.run import begin
 from evorl.training.experiment import Experiment
+from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 
@@ -25,9 +26,11 @@ def experiment(mdp: World, rl: Hyper, **others: Any) -> Experiment:
 
         evorl.experiment(Pong(), PPO(lr=1e-3), budget=Budget(steps=100_000), seed=1)
 
-    `evorl.run` runs it, and its run directory is like any other. Raises `BadRequest` if the world cannot be used.
+    `evorl.run` runs it, and its run directory is like any other. Raises `BadRequest` if the world cannot be used, or if
+    a class is of a script, a notebook or a function, from where nothing that loads the run could import it.
     """
     made = Experiment(mdp=mdp, rl=rl, **others)
+    _plain(made)
     made.mdp.ready()
     return made
 
@@ -48,12 +51,22 @@ def run_experiment(made: Experiment) -> Path:
 def _plain(made: Experiment) -> StateDict:
     """An experiment as the config of a run: plain data, with a ``_target_`` in each group."""
     values = {field.name: getattr(made, field.name) for field in fields(made)}
-    return {name: _node(value) if name in GROUPS else _data(value) for name, value in values.items()}
+    return {name: _node(name, value) if name in GROUPS else _data(value) for name, value in values.items()}
 
 
-def _node(value: Any) -> StateDict:
-    """The object of a group as its config; an empty one where nothing is chosen."""
-    return {} if value is None else {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **_data(value)}
+def _node(group: str, value: Any) -> StateDict:
+    """The object of a group as its config; an empty one where nothing is chosen. Raises `BadRequest`."""
+    return {} if value is None else {"_target_": _import_path(group, type(value)), **_data(value)}
+
+
+def _import_path(group: str, cls: type) -> str:
+    """The path by which whoever loads the run imports a class. Raises `BadRequest` where there is none."""
+    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+        place = "a function" if "<locals>" in cls.__qualname__ else "a script or a notebook"
+        raise BadRequest(
+            f"{cls.__name__} is a class of {place}, which cannot be imported again: put it into a file (module)", group
+        )
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _data(value: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Array, Discrete, Spec, World, heads
-from evorl.mdp.forms import Form
+from evorl.mdp.forms import Form, Mismatch, as_array
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Episode, Learner, play_of
 from evorl.rl.evaluation import MAX_STEPS
@@ -20,6 +22,7 @@ from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
 ReadInputs = Callable[[Any], tuple[tuple[Array, ...], bool]]
+CALLER = "the caller"
 
 
 class Policy:
@@ -32,7 +35,8 @@ class Policy:
         reads = None if self._spaces is None else _by_space(self._spaces[0], len(learner.spec.inputs))
         self._read: ReadInputs = reads or _by_spec(learner.spec)
         self._plays = reads is not None or self._spaces is None
-        self._mask = Form("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
+        self._heads = [_given(f"legal of head {head}", (n,), bool) for head, n in enumerate(heads(learner.spec.action))]
+        self._mask = _given("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
         self._decide = play_of(learner)
         self._calls = 0
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
@@ -53,19 +57,20 @@ class Policy:
         ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
         Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
         dict by name. So does a policy that observes more than its environment returns (``mdp.features``). ``legal`` is
-        the mask [L] or [B, L] of legal actions; without it all are.
+        the mask [L] or [B, L] of legal actions, or one of each head (MultiDiscrete); without it all are.
 
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
         ``state[:, b] = 0`` begins one in row b.
 
-        Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space.
+        Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space, and for a mask or a state
+        that does not fit it.
         """
         inputs, single = self._read(observation)
         rows = len(inputs[0])
         carry, start = self.learner.carry(rows), None
         if carry is not None:
             start = torch.full((rows,), state is None)
-            carry = carry if state is None else state
+            carry = carry if state is None else _fitting(state, carry)
         decision = self._decide(
             tuple(torch.from_numpy(x) for x in inputs), self._legal(legal, rows), self._noise(rows, deterministic),
             carry, start,
@@ -83,6 +88,8 @@ class Policy:
         An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
         observes more than the environment returns.
         """
+        at_least(1, episodes, "episodes")
+        at_least(0, seed or 0, "seed")
         if not self._plays:
             names = ", ".join(entry.name for entry in self.spec.inputs)
             raise BadRequest(
@@ -96,6 +103,8 @@ class Policy:
         """Play evaluation episodes of the run's world, many at once; the same bits each time."""
         from evorl.rl.evaluation import play_episodes
 
+        at_least(1, episodes, "episodes")
+        at_least(0, seed, "seed")
         return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
 
     def _play(self, env: Any, seed: int | None, deterministic: bool, max_steps: int) -> PlayedEpisode:
@@ -132,9 +141,17 @@ class Policy:
             return None
         if legal is None:
             return torch.ones(rows, *self._mask.shape, dtype=torch.bool)
-        parts = legal if isinstance(legal, tuple | list) else [legal]  # a mask for each head
-        whole = np.concatenate([np.reshape(part, (rows, -1)) for part in parts], 1)
-        return torch.from_numpy(self._mask.fit(whole, (rows,)).astype(bool))
+        if self._of_heads(legal):
+            whole = np.concatenate([_rows(form, part, rows) for form, part in zip(self._heads, legal, strict=True)], 1)
+        else:
+            whole = _rows(self._mask, legal, rows)
+        return torch.from_numpy(whole.astype(bool))
+
+    def _of_heads(self, legal: Any) -> bool:
+        """Whether a mask comes as one of each head. A batch of whole masks is a list as well, but of other sizes."""
+        if not isinstance(legal, tuple | list) or len(legal) != len(self._heads):
+            return False
+        return all(as_array(part).shape[-1:] == form.shape for form, part in zip(self._heads, legal, strict=True))
 
     def _encoded(self, played: Array) -> Sequence[Any]:
         if self._spaces is not None:
@@ -154,38 +171,79 @@ class PlayedEpisode(NamedTuple):
 
 def _by_space(space: Any, number: int) -> ReadInputs | None:
     """Read observations of a gymnasium space; None unless it has this number of inputs, those of a policy."""
+    from evorl.mdp.gymnasium.spaces import check_members
     from evorl.mdp.gymnasium.spaces import observation as inputs_of
 
-    reads = [read for _, read in inputs_of(space)]
+    reads = [replace(read, form=read.form.given_by(CALLER)) for _, read in inputs_of(space)]
     if len(reads) != number:
         return None
 
     def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
+        check_members(space, seen)
         first = seen
         for key in reads[0].path:
             first = first[key]
-        single = np.ndim(first) == len(reads[0].form.shape)
-        batch = () if single else (len(first),)
+        batch = _batch(reads[0].form, first)
         inputs = [np.ascontiguousarray(part(seen, batch)) for part in reads]
-        return tuple(_typed(x[None] if single else x) for x in inputs), single
+        return tuple(_typed(x if batch else x[None]) for x in inputs), not batch
 
     return read
 
 
 def _by_spec(spec: Spec) -> ReadInputs:
     """Read the arrays of a spec: one array, a tuple, or a dict by name."""
-    forms = [Form(f"the input {entry.name!r}", entry.shape, entry.dtype) for entry in spec.inputs]
+    names = [entry.name for entry in spec.inputs]
+    forms = [_given(f"the input {entry.name!r}", entry.shape, entry.dtype) for entry in spec.inputs]
 
     def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
         if isinstance(seen, dict):
-            seen = tuple(seen[entry.name] for entry in spec.inputs)
+            if {*seen} != {*names}:
+                raise Mismatch(f"the inputs are {', '.join(names)}, and {CALLER} gave {', '.join(map(str, seen))}")
+            seen = tuple(seen[name] for name in names)
         parts = seen if isinstance(seen, tuple) else (seen,)
-        single = np.ndim(parts[0]) == len(forms[0].shape)
-        batch = () if single else (len(parts[0]),)
+        if len(parts) != len(names):
+            raise Mismatch(f"a tuple has a part for each input ({', '.join(names)}), and {CALLER} gave {len(parts)}")
+        batch = _batch(forms[0], parts[0])
         inputs = [np.ascontiguousarray(form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
-        return tuple(_typed(x[None] if single else x) for x in inputs), single
+        return tuple(_typed(x if batch else x[None]) for x in inputs), not batch
 
     return read
+
+
+def _batch(form: Form, first: Any) -> tuple[int, ...]:
+    """The first axis of the data of many observations; none for one, and for what `Form.fit` refuses."""
+    x = as_array(first)
+    if x.ndim != 1 + len(form.shape):
+        return ()
+    if not len(x):
+        raise Mismatch(f"{form.name} has no rows: {CALLER} gave {list(x.shape)}")
+    return (len(x),)
+
+
+def _given(name: str, shape: tuple[int, ...], dtype: Any) -> Form:
+    return Form(name, shape, dtype, giver=CALLER)
+
+
+def _rows(form: Form, mask: Any, rows: int) -> Array:
+    """A mask as [rows, L]; of one row its only axis will do."""
+    single = rows == 1 and as_array(mask).ndim == 1
+    return form.fit(mask, () if single else (rows,)).reshape(rows, -1)
+
+
+def _fitting(state: Any, carry: Tensor) -> Tensor:
+    """The state, if it has the form of ``carry``. Torch would broadcast that of one episode to many."""
+    if not isinstance(state, Tensor):
+        raise Mismatch(f"state is the tensor that act returned, and {CALLER} gave a {type(state).__name__}")
+    if (state.shape, state.dtype) != (carry.shape, carry.dtype):
+        forms = [f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" for x in (carry, state)]
+        raise Mismatch(f"state of so many observations is {forms[0]}, and {CALLER} gave {forms[1]}")
+    return state
+
+
+def at_least(least: int, number: Any, key: str) -> None:
+    """Raise `BadRequest` at ``key`` unless this is a whole number that is not less."""
+    if not isinstance(number, Integral) or int(number) < least:
+        raise BadRequest(f"expected int >= {least}, got {number}", key)
 
 
 def _typed(x: Array) -> Array:

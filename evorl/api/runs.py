@@ -10,19 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorl.analysis.runs import RunRecord, flatten, further_lines, read_run
+from evorl.analysis.runs import RunRecord, flatten, further_lines, read_json, read_run
 from evorl.api.experiments import run_experiment
-from evorl.api.policy import Policy
+from evorl.api.policy import Policy, at_least
 from evorl.cli import config
 from evorl.cli.overrides import format_value, quote
 from evorl.jobs.saved_policies import loaded_policy
 from evorl.jobs.sweep import JobsFailed
 from evorl.record import latest
+from evorl.record.provenance import POLICY_ONLY
 from evorl.reproduction.kept_policies import find
 from evorl.run import run as command
 from evorl.training.experiment import Experiment
 from evorl.training.session import Interrupted
 from evorl.util import run_directory
+from evorl.util.closes import Closes
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -85,8 +87,8 @@ def load(
 ) -> RunResult:
     """Load a run directory; ``"latest"`` is the run that began last, ``"zoo/ppo_pong"`` a policy of `evorl.zoo`.
 
-    ``checkpoint``: ``"latest"``, ``"best"`` or a step that the run keeps. ``individual``: an id, or ``"best"``, of a
-    population. ``trust``: packages outside evorl whose classes the run's config may import.
+    ``checkpoint``: ``"latest"`` or ``"last"``, ``"best"``, or a step that the run keeps. ``individual``: an id, or
+    ``"best"``, of a population. ``trust``: packages outside evorl whose classes the run's config may import.
     """
     named = str(directory)
     place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
@@ -94,8 +96,11 @@ def load(
     return RunResult(place, str(checkpoint), individual, tuple(trust))
 
 
-class RunResult:
-    """A run directory: what was trained, and how it went. Its parts are read when they are asked for."""
+class RunResult(Closes):
+    """A run directory: what was trained, and how it went. Its parts are read when they are asked for.
+
+    ``with`` closes it, which matters for worlds that start other programs.
+    """
 
     def __init__(
         self,
@@ -109,6 +114,12 @@ class RunResult:
     def __repr__(self) -> str:
         score = "" if self.fitness is None else f", fitness {self.fitness:.6g}"
         return f"RunResult({str(self.directory)!r}, {self.state}{score})"
+
+    def close(self) -> None:
+        """End what the policy's world has open, such as games in other programs; the next use begins anew."""
+        vars(self).pop("policy", None)
+        if (opened := vars(self).pop("experiment", None)) is not None:
+            opened.mdp.close()
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -125,15 +136,20 @@ class RunResult:
         """The records of the run, as reports read them."""
         return read_run(self.directory)
 
+    @cached_property
+    def _kept(self) -> Mapping[str, Any] | None:
+        """How a policy was evaluated when it was exported; None for a run, which has records instead."""
+        return read_json(self.directory, POLICY_ONLY)
+
     @property
     def state(self) -> str:
-        """``finished``, ``running``, ``interrupted``, ``failed`` or ``not begun``."""
-        return self.record.state
+        """``finished``, also for an exported policy; ``running``, ``interrupted``, ``failed`` or ``not begun``."""
+        return self.record.state if self._kept is None else "finished"
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json; None while the run has no result."""
-        return self.record.result
+        """The content of result.json, of an exported policy that of evaluation.json; None while there is no result."""
+        return self.record.result if self._kept is None else self._kept
 
     @property
     def fitness(self) -> float | None:
@@ -155,10 +171,11 @@ class RunResult:
         from evorl.rl.evaluation import evaluate_policy, fitness
 
         experiment = self.experiment
-        metrics = evaluate_policy(
-            self.policy.learner, experiment.mdp, experiment.seed if seed is None else seed,
-            episodes or experiment.eval.episodes, experiment.eval.max_steps,
-        )  # fmt: skip
+        seed = experiment.seed if seed is None else seed
+        episodes = experiment.eval.episodes if episodes is None else episodes
+        at_least(1, episodes, "episodes")
+        at_least(0, seed, "seed")
+        metrics = evaluate_policy(self.policy.learner, experiment.mdp, seed, episodes, experiment.eval.max_steps)
         return {"fitness": fitness(metrics)} | {name.removeprefix("eval/"): x for name, x in metrics.items()}
 
     @cached_property

@@ -1,8 +1,9 @@
 """Policies of run directories as players of a game: in payoff matrices, and in the pool of a learner's opponents.
 
-A word names them: RUN_DIR is the latest checkpoint, others are RUN_DIR@best, RUN_DIR@STEP and RUN_DIR@all (each that
-the run keeps). Of a population whose individuals play each other, RUN_DIR@all are the policies that they play, which
-are RUN_DIR@snapshot:0 and so on. RUN_DIR may be a pattern of the shell. Run directories are read as data.
+A word names them: RUN_DIR (or RUN_DIR@last) is the latest checkpoint, others are RUN_DIR@best, RUN_DIR@STEP and
+RUN_DIR@all (each that the run keeps). Of a population whose individuals play each other, RUN_DIR@all are the policies
+that they play, which are RUN_DIR@snapshot:0 and so on. RUN_DIR may be a pattern of the shell. Run directories are read
+as data.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from evorl.cli import config
-from evorl.jobs.saved_policies import SavedPolicy, checkpoint_of, learner_of, saved_policy, snapshots
+from evorl.jobs.saved_policies import (
+    LATEST,
+    SavedPolicy,
+    checkpoint_name,
+    checkpoint_of,
+    learner_of,
+    saved_policy,
+    snapshots,
+)
 from evorl.record import checkpoint, latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
@@ -44,7 +53,7 @@ class Place(NamedTuple):
     which: str
 
     def __str__(self) -> str:
-        return self.directory if self.which == "latest" else f"{self.directory}@{self.which}"
+        return self.directory if self.which == LATEST else f"{self.directory}@{self.which}"
 
 
 class LoadedPolicy(NamedTuple):
@@ -63,8 +72,8 @@ def split(word: str, key: str) -> Place:
     """The directory and the checkpoint of a word. Raises `BadRequest` at ``key``."""
     directory, at, which = word.rpartition("@")
     if not at or os.path.isdir(word):
-        directory, which = word, "latest"
-    return Place(latest.named(directory, key).rstrip("/") or "/", which)
+        directory, which = word, LATEST
+    return Place(latest.named(directory, key).rstrip("/") or "/", checkpoint_name(which))
 
 
 def places(word: str, key: str, trust: Sequence[str] = ()) -> list[Place]:

@@ -18,27 +18,35 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
     from evorl.util.types import StateDict
 
+LATEST = "latest"
+"""The checkpoint with the most steps, also called ``last``."""
 NEAR = 8
 """Number of ids that an error message lists."""
+
+
+def checkpoint_name(word: str) -> str:
+    """The name of a checkpoint: ``latest``, which ``last`` means as well, ``best``, or a step."""
+    return LATEST if word == "last" else word
 
 
 def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     """A checkpoint of a run, and the state of the run in it. Raises `BadRequest`."""
     from evorl.record import checkpoint
 
+    which = checkpoint_name(which)
     kept = [str(step) for step in checkpoint.steps(run_dir)]
-    if which == "latest" or (which == "best" and kept):
+    if which == LATEST or (which == "best" and kept):
         try:
             path, run = checkpoint.run_state(run_dir)
         except BadRequest as error:
             raise error if error.key else error.under("run") from None
-        if which == "latest":
+        if which == LATEST:
             return path, run
         which = "" if run["best"] is None else str(run["best"][1])
     if which in ("", "best"):
         raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
     if which not in kept:
-        choices = ["latest", "best", *kept]
+        choices = [LATEST, "best", *kept]
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
     return checkpoint.run_state(run_dir, int(which))
 

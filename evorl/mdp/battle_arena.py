@@ -20,6 +20,7 @@ from evorl.mdp.battle_slots import Game, SlotState
 from evorl.mdp.core import (
     MDP,
     Array,
+    Closes,
     Controller,
     Decisions,
     EpisodeEndHook,
@@ -46,7 +47,7 @@ ALIKE_S = 0.1
 """Wall time after a failure in which equal failures share its warning."""
 
 
-class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsSoFar):
+class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsSoFar, Closes):
     """Arena over the battles of an MDP.
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by

@@ -32,6 +32,7 @@ from evorl.mdp.spec import Spec as Spec
 from evorl.mdp.spec import WorldError as WorldError
 from evorl.mdp.spec import check_name as check_name
 from evorl.mdp.spec import heads as heads
+from evorl.util.closes import Closes as Closes  # as StateDict
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count, Fraction
@@ -147,8 +148,8 @@ class Decisions:
     failed: list[int] = field(default_factory=list)  # those of ``slots`` whose world failed, ascending
 
 
-class Arena(Protocol):
-    """Many episodes at once. A lockstep simulator returns all slots from every `recv`.
+class Arena(Closes, Protocol):
+    """Many episodes at once. A lockstep simulator returns all slots from every `recv`; ``with`` closes the arena.
 
     ``sides``, P, is the world's number of controlled sides: slots g*P .. g*P+P-1 belong to game g. If sides decide at
     different times, one of them may have to act before another can go on. Optional mixins: `EpisodeEndHook`,

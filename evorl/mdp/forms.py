@@ -1,4 +1,5 @@
-"""Whether the data of a world has its declared form. NumPy would convert or broadcast most other data in silence.
+"""Whether data of a world, or for a policy, has its declared form. NumPy would convert or broadcast most other data in
+silence.
 
 The shape must be the declared one; only a single number may have the shape () or (1,). Where floats are declared,
 integers and booleans will do. Where integers are declared, floats are refused, and so are integers out of range. A mask
@@ -24,16 +25,20 @@ _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
 
 
 class Mismatch(WorldError, Failure):
-    """Data of a world does not have its declared form. The message is one line."""
+    """Data of a world, or for a policy, does not have its declared form. The message is one line."""
 
 
 class Form:
-    """The declared form of one array, ``name`` in messages. ``bounds`` are the least and the greatest value."""
+    """The declared form of one array. ``bounds`` are the least and the greatest value.
+
+    In messages it is ``name``, and ``giver`` is who gave what does not fit.
+    """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: Any, bounds: tuple[float, float] | None = None
-    ) -> None:
-        self.name, self.shape, self.dtype = name, shape, np.dtype(dtype)
+        self, name: str, shape: tuple[int, ...], dtype: Any, bounds: tuple[float, float] | None = None,
+        giver: str = "the world",
+    ) -> None:  # fmt: skip
+        self.name, self.shape, self.dtype, self.giver = name, shape, np.dtype(dtype), giver
         self._kinds = _KINDS[self.dtype.kind]
         self._bounds = bounds
         if self.dtype.kind in "iu" and bounds is None:
@@ -48,7 +53,14 @@ class Form:
 
     def named(self, name: str) -> Form:
         """Return this form under another name."""
-        return Form(name, self.shape, self.dtype, self._bounds if self._always else None)
+        return self._with(name, self.giver)
+
+    def given_by(self, giver: str) -> Form:
+        """Return this form of data that another one gives."""
+        return self._with(self.name, giver)
+
+    def _with(self, name: str, giver: str) -> Form:
+        return Form(name, self.shape, self.dtype, self._bounds if self._always else None, giver)
 
     def fit(self, value: Any, batch: tuple[int, ...] = (), watch: str = "") -> Array:
         """Return a value [*batch, *shape] as an array. Raises `Mismatch` if it does not have the declared form.
@@ -58,7 +70,7 @@ class Form:
         """
         if type(value) is np.ndarray and value.dtype is self._exact and not batch and value.shape == self.shape:
             return value  # as below, in a third of the time; most data is like this
-        x = value if type(value) is np.ndarray else _array(value)
+        x = value if type(value) is np.ndarray else as_array(value)
         shape = (*batch, *self.shape)
         if x.shape != shape and not (self._number and x.shape in (batch, (*batch, 1))):
             raise self._mismatch(x, batch)
@@ -83,10 +95,11 @@ class Form:
         low, high = self._bounds or (None, None)
         within = "" if low is None or self.dtype.kind == "b" else f" from {low:g} to {high:g}"
         declared = f"{self.dtype} {[*batch, *self.shape]}{within}"
-        return Mismatch(f"{self.name} is declared {declared}, and the world gave {_described(x)}")
+        return Mismatch(f"{self.name} is declared {declared}, and {self.giver} gave {_described(x)}")
 
 
-def _array(value: Any) -> Array:
+def as_array(value: Any) -> Array:
+    """Return data as an array; one of objects without a shape where it is ragged, which fits no form."""
     try:
         return np.asarray(value)
     except ValueError:  # a ragged list

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StepLimit, StepsTogether, StoppableSlots
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, Spec, StepLimit, StepsTogether, StoppableSlots
 from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
@@ -58,7 +58,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
+class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether, Closes):
     """The `Arena` of an engine.
 
     The learner receives rewards times ``scale``, then clipped. The results of an episode are its raw "return" and

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, ResultsSoFar, Spec, StepsTogether
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, ResultsSoFar, Spec, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.util import seed as seeds
 from evorl.util.seed import Episodes
@@ -24,7 +24,7 @@ TEAMS = np.array([-1.0, 1.0], np.float32).reshape(1, 2, 1, 1)
 """What shows a side its team, if it sees it."""
 
 
-class TeamGames(EpisodeEndHook, StepsTogether, ResultsSoFar):
+class TeamGames(EpisodeEndHook, StepsTogether, ResultsSoFar, Closes):
     """Every `recv` returns all slots, and every `send` needs actions for all.
 
     A game gives `_begin`, `_advance`, `_seen`, `_results`, `_state` and `_load`. Call `_start` once they can be called.

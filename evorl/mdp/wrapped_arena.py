@@ -10,6 +10,7 @@ import numpy as np
 from evorl.mdp.core import (
     Arena,
     Array,
+    Closes,
     Decisions,
     EpisodeEndHook,
     FrameHook,
@@ -35,7 +36,7 @@ def around(kind: type[W], arena: Arena) -> type[W]:
     return cast("type[W]", _MADE[bases])
 
 
-class WrappedArena:
+class WrappedArena(Closes):
     """Base class of such arenas. What it does not change is that of the arena within."""
 
     def __init__(self, arena: Arena) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, StateDict, StepsTogether
+from evorl.mdp.core import Arena, Array, Closes, Decisions, StateDict, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions, rule_actions
 from evorl.opponents.deciders import NO_NETWORK, Deciders
 from evorl.opponents.pool import LATEST, OWN, RULE, Table
@@ -26,7 +26,7 @@ RETURN = "opponent_return"
 NOBODY = -2
 
 
-class OpponentArena:
+class OpponentArena(Closes):
     """Slots g S to g S + S - 1 are the learner's team in game g: in episode n that of number g + n, by turns. One
     opponent has all others.
 

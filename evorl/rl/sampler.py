@@ -18,6 +18,7 @@ from evorl.nets.compiled import require_compiler
 from evorl.rl.actor import Actor
 from evorl.rl.batch import Batch
 from evorl.rl.core import Hyper
+from evorl.util.closes import Closes
 from evorl.util.seed import Episodes
 from evorl.util.types import StateDict
 
@@ -27,8 +28,8 @@ def episodes(seed: int, member: int) -> Episodes:
     return Episodes(seed, f"train {member}")
 
 
-class Sampler:
-    """Plays ``hyper.slots`` episodes of ``world`` at once, or of an arena of that many slots."""
+class Sampler(Closes):
+    """Plays ``hyper.slots`` episodes of ``world`` at once, or of an arena of that many slots; ``with`` closes them."""
 
     def __init__(self, world: World | Arena, hyper: Hyper, seed: int, device: torch.device, member: int) -> None:
         torch.set_num_threads(hyper.threads)

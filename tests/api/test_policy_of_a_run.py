@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from evorl.api.policy import Policy
 from evorl.mdp.forms import Mismatch
@@ -48,6 +48,22 @@ class Parts(gymnasium.Env[Any, Any]):
     def _seen(self) -> Any:
         picture = self.np_random.integers(0, 256, (36, 40, 3)).astype(np.uint8)
         return {"picture": picture, "pair": (self.np_random.integers(1, 4), np.full(2, self.t / 10, np.float32))}
+
+
+class Heads(gymnasium.Env[Any, Any]):
+    """Actions of two heads, each with its mask. Neither mask has the size of the other, nor of both together."""
+
+    observation_space, action_space = Box(-1, 1, (2,)), MultiDiscrete([2, 3])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+    def action_masks(self) -> Any:
+        return np.ones(5, bool)
 
 
 def policy(world: Any, hyper: Any = None, seed: int = 3) -> Policy:
@@ -124,14 +140,103 @@ def test_illegal_actions_are_not_taken() -> None:
         ours.act(seen, legal=np.ones(4, bool))
 
 
+def test_a_mask_of_lists_is_that_of_the_array() -> None:
+    """The rows of a batch of masks were taken for masks of heads."""
+    ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]
+    many = {"picture": np.stack([seen["picture"]] * 5), "pair": tuple(np.stack([x] * 5) for x in seen["pair"])}
+    choices = [1, 2, 3, 4, 0]
+    for mask in (np.eye(5)[choices].astype(int), np.eye(5, dtype=bool)[choices]):
+        for legal in (mask, mask.tolist(), [*mask], tuple(mask.tolist())):
+            assert ours.act(many, legal=legal) == [10 + choice for choice in choices]
+        assert ours.act(seen, legal=tuple(mask[0].tolist())) == ours.act(seen, legal=[mask[0].tolist()]) == 11
+
+
+def test_each_head_may_have_its_mask() -> None:
+    ours, seen = policy(Gymnasium(id=f"{__name__}:Heads")), np.zeros(2)
+    for legal in ([0, 1, 1, 0, 0], ([0, 1], [1, 0, 0]), [[0, 1], [1, 0, 0]], (np.eye(2)[1] > 0, np.eye(3)[0] > 0)):
+        assert ours.act(seen, legal=legal).tolist() == [1, 0]
+    two = np.zeros((2, 2))
+    whole = [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
+    for many in (whole, np.array(whole), ([[0, 1], [1, 0]], [[1, 0, 0], [0, 0, 1]])):
+        assert np.stack(ours.act(two, legal=many)).tolist() == [[1, 0], [0, 2]]
+
+
 @pytest.mark.parametrize(
-    ("seen", "why"),
-    [([0.0, 1.0, 2.0], r"is declared float32 \[4\]"), ("none", "declared"), (np.zeros((2, 5)), r"\[2, 4\]")],
-    ids=["shape", "text", "batch"],
+    "legal",
+    [[1, 0], [[1, 1], [1, 1]], ([1, 1],), ([1, 1], [1, 1]), [[1] * 5] * 3, ([[1, 1]] * 3, [[1, 1, 1]] * 3), [2] * 5],
+    ids=["short", "square", "one head", "sizes", "rows", "rows of heads", "numbers"],
 )
-def test_another_observation_is_refused(seen: Any, why: str) -> None:
+def test_another_mask_is_refused(legal: Any) -> None:
+    with pytest.raises(Mismatch, match=r"^legal( of head \d)? is declared bool .*, and the caller gave"):
+        policy(Gymnasium(id=f"{__name__}:Heads")).act(np.zeros((2, 2)), legal=legal)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (
+            torch.zeros(2, 1, 8),
+            r"state of so many observations is float32 \[2, 3, 8\], and the caller gave .*\[2, 1, 8\]",
+        ),
+        (torch.zeros(2, 3, 8, dtype=torch.float64), "the caller gave float64"),
+        (np.zeros((2, 3, 8)), "state is the tensor that act returned, and the caller gave a ndarray"),
+    ],
+    ids=["of another batch", "dtype", "array"],
+)
+def test_another_state_is_refused(state: Any, why: str) -> None:
+    """Torch would broadcast the state of one episode to many."""
+    ours = policy(Gymnasium(id="CartPole-v1"), PPO(net=Net(lstm=8)))
     with pytest.raises(Mismatch, match=why):
-        policy(Gymnasium(id="CartPole-v1")).act(seen)
+        ours.act(np.zeros((3, 4)), state=state)
+
+
+CARTPOLE, PARTS = Gymnasium(id="CartPole-v1"), WORLDS["parts, masked"]
+PICTURE, PAIR = np.zeros((36, 40, 3), np.uint8), (1, np.zeros(2, np.float32))
+REFUSED = {
+    "shape": (CARTPOLE, [0, 1, 2], r"is declared float32 \[4\], and the caller gave int64 \[3\]"),
+    "text": (CARTPOLE, "none", "declared"),
+    "batch": (CARTPOLE, np.zeros((2, 5)), r"\[2, 4\]"),
+    "no row": (CARTPOLE, np.zeros((0, 4)), r"'observation' has no rows: the caller gave \[0, 4\]"),
+    "none": (CARTPOLE, None, "the caller gave None"),
+    "axes": (CARTPOLE, np.zeros((1, 2, 4)), r"the caller gave float64 \[1, 2, 4\]"),
+    "ragged": (CARTPOLE, [[0.0] * 4, [0.0] * 3], "no array"),
+    "none of Pong": (Pong(), None, "the caller gave None"),
+    "no row of Pong": (Pong(), np.zeros((0, 10)), "has no rows"),
+    "names": (Pong(), {"observation": np.zeros(10)}, "^the inputs are game, and the caller gave observation$"),
+    "numbers": (Pong(), (0.0,) * 10, r"a tuple has a part for each input \(game\), and the caller gave 10$"),
+    "list for a dict": (PARTS, [PICTURE, PAIR], "'observation' is declared a dict of 2, not a list"),
+    "no dict": (PARTS, None, "'observation' is declared a dict of 2, not a NoneType"),
+    "name": (PARTS, {"picture": PICTURE}, "the observation lacks 'pair', which its space declares"),
+    "further name": (PARTS, {"picture": PICTURE, "pair": PAIR, "x": 1}, "has 'x', which its space does not declare"),
+    "dict for a tuple": (PARTS, {"picture": PICTURE, "pair": {0: 1}}, "'pair' is declared a tuple of 2, not a dict"),
+    "number for a tuple": (PARTS, {"picture": PICTURE, "pair": 1}, "'pair' is declared a tuple of 2, not a int"),
+    "part": (PARTS, {"picture": PICTURE, "pair": (1,)}, "the observation lacks 'pair/1'"),
+    "further part": (PARTS, {"picture": PICTURE, "pair": (*PAIR, 1)}, "has 'pair/2', which its space does not"),
+    "rows": (PARTS, {"picture": PICTURE[None], "pair": PAIR}, "the caller gave"),
+}
+
+
+@pytest.mark.parametrize(("world", "seen", "why"), REFUSED.values(), ids=REFUSED)
+def test_another_observation_is_refused(world: Any, seen: Any, why: str) -> None:
+    with pytest.raises(Mismatch, match=why):
+        policy(world).act(seen)
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"episodes": 0}, "^episodes: expected int >= 1, got 0$"),
+        ({"episodes": -1}, "^episodes: expected int >= 1, got -1$"),
+        ({"episodes": 2.5}, "^episodes: expected int >= 1, got 2.5$"),
+        ({"seed": -1}, "^seed: expected int >= 0, got -1$"),
+    ],
+)
+def test_episodes_and_seeds_are_checked_as_by_the_command(keys: Any, why: str) -> None:
+    ours = policy(CARTPOLE)
+    with pytest.raises(BadRequest, match=why):
+        ours.evaluate(**keys)
+    with pytest.raises(BadRequest, match=why):
+        ours.play(CARTPOLE.make(), **keys)
 
 
 def test_actions_are_those_of_the_environment() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import evorl
 from evorl.mdp.gymnasium.world import Gymnasium
 from evorl.rl.ppo import PPO
-from evorl.training.experiment import Budget, Checkpoints, Evaluation
+from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.train import Run
 from evorl.util.errors import BadRequest
 
@@ -59,7 +61,41 @@ def test_a_run_is_loaded_by_its_directory_or_as_the_latest(trained: evorl.RunRes
     for directory in (trained.directory, str(trained.directory), "latest"):
         loaded = evorl.load(directory)
         assert loaded.policy.act(seen) == trained.policy.act(seen)
-    assert evorl.load(trained.directory, checkpoint=256).policy.act(seen) == trained.policy.act(seen)
+    for checkpoint in (256, "last", "latest"):
+        assert evorl.load(trained.directory, checkpoint=checkpoint).policy.act(seen) == trained.policy.act(seen)
+
+
+@pytest.mark.parametrize(("key", "number"), [("episodes", 0), ("episodes", -1), ("seed", -1)])
+def test_an_evaluation_refuses_the_numbers_that_the_command_refuses(
+    key: str, number: int, trained: evorl.RunResult
+) -> None:
+    with pytest.raises(BadRequest, match=rf"^{key}: expected int >= \d, got {number}$"):
+        trained.evaluate(**{key: number})
+    assert trained.evaluate(seed=0) != trained.evaluate()
+
+
+def test_a_run_is_closed_with_what_its_world_holds(trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[Any]()
+    monkeypatch.setattr(Gymnasium, "close", lambda world: closed.append(world))
+    with evorl.load(trained.directory) as run:
+        world, action = run.experiment.mdp, run.policy.act([0.1, 0.2, 0.3, 0.4])
+        assert not closed
+    assert len(closed) == 1 and closed[0] is world
+    run.close()
+    assert len(closed) == 1, "it has opened nothing since"
+    assert run.policy.act([0.1, 0.2, 0.3, 0.4]) == action, "and can be used again"
+
+
+def test_a_run_without_metrics_has_no_plot(trained: evorl.RunResult, tmp_path: Path) -> None:
+    shutil.copytree(trained.directory, tmp_path / "run")
+    (tmp_path / "run/metrics.jsonl").write_text("")
+    for metrics in ((), ("train/return",)):
+        with pytest.raises(BadRequest, match=r"/run has recorded no metrics$"):
+            evorl.load(tmp_path / "run").plot(*metrics)
+    (tmp_path / "run/metrics.jsonl").write_text('{"step": 1, "time": 1.0, "policy/entropy": 0.5}\n')
+    with pytest.raises(BadRequest, match=r"has recorded none of eval/fitness_mean, .*; name others"):
+        evorl.load(tmp_path / "run").plot()
+    assert evorl.load(tmp_path / "run").plot("policy/entropy").axes
 
 
 def test_a_run_goes_on(place: Path) -> None:
@@ -82,6 +118,32 @@ def test_an_experiment_of_dataclasses_is_a_run_like_any_other() -> None:
     run = evorl.run(made)
     assert run.experiment == made
     assert evorl.resume(run.directory, {"budget.steps": 256}).state == "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Gymnasium):
+    """A world that a test puts into a script."""
+
+
+def test_a_class_that_no_other_process_can_import_is_refused_at_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a run could be trained, and not be loaded."""
+
+    class Local(PPO):
+        pass
+
+    world, before = Gymnasium(id="CartPole-v1"), sorted(place.rglob("*"))
+    why = r"^rl: Local is a class of a function, which cannot be imported again: put it into a file \(module\)$"
+    with pytest.raises(BadRequest, match=why):
+        evorl.experiment(world, Local())
+    assert evorl.experiment(Own(id="CartPole-v1"), PPO()).mdp.id == world.id
+    monkeypatch.setattr(Own, "__module__", "__main__")
+    with pytest.raises(BadRequest, match=r"^mdp: Own is a class of a script or a notebook, which cannot"):
+        evorl.experiment(Own(id="CartPole-v1"), PPO())
+    with pytest.raises(BadRequest, match=r"^mdp: Own"):
+        evorl.run(Experiment(mdp=Own(id="CartPole-v1"), rl=PPO()))
+    assert sorted(place.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

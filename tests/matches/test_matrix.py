@@ -194,6 +194,7 @@ def test_all_checkpoints_and_patterns_are_players(matrix: Matrix, runs: Path) ->
         ("a", (), "players: needs two players or more"),
         ("rule", (), "players: needs a run directory, whose world is played"),
         ("a a", (), "players: {runs}/a is named twice"),
+        ("a a@last", (), "players: {runs}/a is named twice"),
         ("a b@7", (), "players: {runs}/b@7: '7' is none of latest, best"),
         ("a b@bst", (), "players: {runs}/b@bst: 'bst' is none of latest, best"),
         ("a nobody", (), "players: {runs}/nobody: no such run directory"),

@@ -14,7 +14,7 @@ import numpy as np
 from evorl.mdp.atari.console import FIRE, NOOP, give_back, start_of, take_console
 from evorl.mdp.atari.pictures import Shrink
 from evorl.mdp.atari.scores import human_normalized
-from evorl.mdp.core import Array, Decisions, Discrete, EpisodeEndHook, Input, Spec, StoppableSlots
+from evorl.mdp.core import Array, Closes, Decisions, Discrete, EpisodeEndHook, Input, Spec, StoppableSlots
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes, uniform
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evorl.mdp.atari.world import Atari, RewardClip
 
 
-class AtariArena(EpisodeEndHook, StoppableSlots):
+class AtariArena(EpisodeEndHook, StoppableSlots, Closes):
     """``slots`` games of ``world``. Results of a game: "return" (its points), "length" (environment steps of the
     learner), and "human_normalized" for games whose scores are known.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evorl.mdp.action_log import ActionLog
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, ResultsSoFar, StepsTogether
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, ResultsSoFar, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.football.drawing import draw
 from evorl.mdp.football.games import SlotGames
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evorl.mdp.football.world import Football
 
 
-class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether):
+class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
     """A saved game goes on by playing its actions again. Results: goals, goals of the other team, their difference as
     ``score`` and ``return``, ``win``, and the ``length``."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, StepLimit, StepsTogether
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, StepLimit, StepsTogether
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.gymnasium import snapshot
 from evorl.mdp.gymnasium.camera import can_render, rendered
@@ -22,7 +22,7 @@ from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
 
 
-class SharedGeneratorArena(EpisodeEndHook, StepLimit, StepsTogether):
+class SharedGeneratorArena(EpisodeEndHook, StepLimit, StepsTogether, Closes):
     """The `Arena` of an environment whose rows share one generator. Its state is the environment's whole state.
 
     If the environment resets an ended row in the next step, that row makes no decision in that step: it waits again

@@ -35,7 +35,7 @@ class Read:
             for key in self.path:
                 whole = whole[key]
         except (LookupError, TypeError):
-            raise Mismatch(f"the observation lacks {_joined(self.path)!r}, which its space declares") from None
+            raise _lacking(self.path) from None
         if rows is not None:
             whole, batch = np.asarray(whole)[rows], (len(rows),)
         return self.convert(self.form.fit(whole, batch, watch))
@@ -97,19 +97,30 @@ def observation(space: spaces.Space[Any]) -> list[tuple[Input, Read]]:
 
 
 def check_members(space: spaces.Space[Any], seen: Any, path: tuple[Any, ...] = ()) -> None:
-    """Raise `Mismatch` if an observation has parts that its space does not declare."""
+    """Raise `Mismatch` unless an observation has the parts that its space declares, and no others."""
+    named = hasattr(seen, "keys")
     if isinstance(space, spaces.Dict):
         members: Mapping[Any, spaces.Space[Any]] = space.spaces
-        extra = [key for key in seen if key not in members]
+        keys = [*seen] if named else None
     elif isinstance(space, spaces.Tuple):
         members = dict(enumerate(space.spaces))
-        extra = [*range(len(members), len(seen))]
+        keys = None if named or not np.iterable(seen) else [number for number, _ in enumerate(seen)]
     else:
         return
-    for key in extra:
-        raise Mismatch(f"the observation has {_joined((*path, key))!r}, which its space does not declare")
+    if keys is None:
+        kind = "dict" if isinstance(space, spaces.Dict) else "tuple"
+        raise Mismatch(f"{_joined(path)!r} is declared a {kind} of {len(members)}, not a {type(seen).__name__}")
+    for key in keys:
+        if key not in members:
+            raise Mismatch(f"the observation has {_joined((*path, key))!r}, which its space does not declare")
     for key, member in members.items():
+        if key not in keys:
+            raise _lacking((*path, key))
         check_members(member, seen[key], (*path, key))
+
+
+def _lacking(path: tuple[Any, ...]) -> Mismatch:
+    return Mismatch(f"the observation lacks {_joined(path)!r}, which its space declares")
 
 
 def _joined(path: tuple[Any, ...]) -> str:

@@ -13,7 +13,18 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, ResultsSoFar, Spec, StepsTogether
+from evorl.mdp.core import (
+    Arena,
+    Array,
+    Closes,
+    Decisions,
+    Discrete,
+    EpisodeEndHook,
+    Input,
+    ResultsSoFar,
+    Spec,
+    StepsTogether,
+)
 from evorl.mdp.labels import Binding
 from evorl.mdp.pong.battle import PongBattle
 from evorl.mdp.pong.drawing import draw_game
@@ -107,7 +118,7 @@ class Pong(Rules, BattleWorld):
         return np.full(len(keys), int(self.side == "right"), np.int64)
 
 
-class PongArena(EpisodeEndHook, StepsTogether, ResultsSoFar):
+class PongArena(EpisodeEndHook, StepsTogether, ResultsSoFar, Closes):
     """B slots in lockstep: every `recv` returns all slots, and every `send` needs actions for all."""
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:

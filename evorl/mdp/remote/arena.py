@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from evorl.mdp import decision_arrays
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, StepLimit, WorldError
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, StepLimit, WorldError
 from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
@@ -27,7 +27,7 @@ from evorl.util.stop import check_stop
 from evorl.util.types import StateDict
 
 
-class RemoteArena(EpisodeEndHook, StepLimit):
+class RemoteArena(EpisodeEndHook, StepLimit, Closes):
     """Arena over battles in other programs. ``players``: the learner's sides in the episode with a key, always P.
 
     `state_dict` may be called after any `recv`, also while some slots do not wait. Raises `BadRequest` if slots is no

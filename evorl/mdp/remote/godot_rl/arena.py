@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 
 from evorl.mdp import decision_arrays, restarts
-from evorl.mdp.core import Array, Decisions, StepLimit, StepsTogether
+from evorl.mdp.core import Array, Closes, Decisions, StepLimit, StepsTogether
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.forms import Resolution
 from evorl.mdp.remote.godot_rl.game import Game
@@ -62,7 +62,7 @@ class Games:
             self._idle.pop().close()
 
 
-class GodotRLArena(StepLimit, StepsTogether):
+class GodotRLArena(StepLimit, StepsTogether, Closes):
     """Slot s is agent s mod n of game s div n. Agents of the last game that are no slot do nothing.
 
     Results of an episode are its return, as ``fitness``, and its length.
