@@ -23,6 +23,7 @@ version = release = evorl.__version__
 extensions = ["myst_nb", "sphinxcontrib.mermaid", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"evorl {version}"
+html_search_scorer = str(HERE / "search.js")
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -90,21 +91,6 @@ API = {
     "Mathematics": sorted(f"evorl.ops.{module.name}" for module in iter_modules(import_module("evorl.ops").__path__)),
 }
 """Modules with a page each, by the part of the API index."""
-SEARCHED = {
-    "running": ["resume a run", "stop a run", "evaluate a policy", "film a policy"],
-    "python": ["load policy act", "load a trained policy"],
-    "opponents": ["payoff matrix", "play against past selves"],
-    "populations": ["lifetime", "objectives", "warm start"],
-    "searches": ["hyperparameter search"],
-    "worlds": ["write a world", "custom environment"],
-    "remote": ["Unity", "Godot", "JavaScript", "external environment"],
-    "samplers": ["attentive", "attentive replay", "prioritized", "prioritized replay"],
-    "plugins": ["own algorithm", "custom algorithm", "extend"],
-    "vtrace": ["vtrace", "V-trace"],
-    "evolution": ["cma_es"],
-    "shared_critic": ["aes_rl"],
-}
-"""What readers type into the search, by the page that answers it where its words do not lead there."""
 
 
 def write_api_pages(app: Sphinx) -> None:
@@ -151,11 +137,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def adapt(app: Sphinx, name: str, source: list[str]) -> None:
-    """Turn links to files beside docs/ into their names, since the site has pages alone; add what is `SEARCHED`."""
-    if name in SEARCHED:
-        entries = "\n\n".join(f"```{{index}} ! single: {words}\n```" for words in SEARCHED[name])
-        title, rest = source[0].split("\n", 1)
-        source[0] = f"{title}\n\n{entries}\n{rest}"
+    """Turn links to files beside docs/ into their names, since the site has pages alone."""
     if app.env.doc2path(name).suffix == ".md":
         source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./([^)#]*)[^)]*\)", r"\1 (`\2`)", source[0])
 

@@ -1,13 +1,17 @@
-"""Every command that the README and the docs tell people to type is run here, with a tiny budget.
+"""Every command in a block of the README and the docs is run with a tiny budget, or only reads its words.
 
-Those of docs/worlds.md and docs/plugins.md are run in tests of their own.
+Those that `ONLY_READ` lists are not run, each for a reason. They end where their work would begin, and so do all others
+once more, in a test that is fast. The commands of docs/plugins.md and some of docs/atari.md are run in tests of their
+own, and Python blocks in tests/api/test_python_page.py.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,42 +19,68 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 import yaml
 from forked import evorl
 from harness import script
+from page_commands import PAGES, ROOT, blocks, is_read, lines, only_reading, ours, within_sentences
 
-from evorl.cli.config import experiment_of_words
-from evorl.training.train import spec
-
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 write_conf = script("write_conf")
 SMALL = ("+debug=tiny", "record.tensorboard=false")
-TINY = {"budget.steps": 1024, "ec.train_steps": 128, "hydra.sweeper.jobs": 6, "episodes": 2}
+TINY = {"budget.steps": 1024, "ec.train_steps": 128, "hydra.sweeper.jobs": 6, "episodes": 2, "games": 2}
 """What these words of a page are made."""
+ONLY_READ = {
+    "Atari: minutes of learning": r"mdp=atari|mdp.game=breakout|pong_pixels|runs/breakout|runs/elite",
+    "settings of papers": r"experiment=(lamarckian|aes_rl)/",
+    "tables, and checks of them: minutes to days": r"^evorl reproduce (?!.*--print).*(profile=|--check)",
+    "hundreds of games of each individual, eight runs of MuJoCo": r"ec.lifetime=balance|seed=range\(100",
+    "a cluster of Ray": r"=ray\b|address=auto",
+    "a server of W&B": r"wandb=",
+    "a GPU": r"device=cuda",
+    "a person at the keyboard": r"^evorl play",
+    "engines that are built by hand": r"mdp=football|envpool|godot_rl",
+    "runs and policies of the reader": r"^evorl report latest|runs/mine|runs/a,|runs/\*|multirun/",
+}
+"""Which commands are not run, by the reason."""
+UNREAD = r"^python |^evorl (zoo|--version)|trust="
+"""Commands whose words nobody can read without their work, or without code of the page."""
+READERS = {
+    "my_wrappers.py": """\
+from gymnasium import ActionWrapper
 
 
-def lines(page: Path) -> list[str]:
-    """The commands of a page's shell blocks, comments and prompts left out."""
-    blocks = re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    text = "\n".join(blocks).replace("\\\n", " ")
-    words = [shlex.split(line.removeprefix("$ "), comments=True) for line in text.splitlines()]
-    return [shlex.join(one) for one in words if one]
+class Slippery(ActionWrapper):
+    def action(self, action):
+        return action
+""",
+    "my_games/tag.py": """\
+from mpe2 import simple_tag_v3
+from pettingzoo.utils.wrappers import BaseParallelWrapper
 
 
+class Tag(BaseParallelWrapper):
+    def step(self, actions):
+        *told, infos = super().step(actions)
+        return *told, {name: {"caught": 0} for name in infos}
+
+
+def make():
+    return Tag(simple_tag_v3.parallel_env())
+""",
+}
+"""Files that the commands of docs/worlds.md name and that the page leaves to its reader."""
 COMMANDS = [line for page in PAGES for line in lines(page)]
 MAKE = sorted({line for line in COMMANDS if line.startswith("make ")})
 EXTRAS = sorted({names for page in PAGES for names in re.findall(r"evorl-suite\[([\w,-]+)\]", page.read_text())})
 
 
-def ours(page: Path) -> list[str]:
-    return [line for line in lines(page) if re.match(r"(python -m evorl\b|evorl )", line)]
+def is_run(line: str) -> bool:
+    return not any(re.search(pattern, line) for pattern in ONLY_READ.values())
 
 
 def prepare(page: Path, place: Path) -> None:
-    """What a reader has by then: the files that the page's blocks name in their first line, and a run."""
-    for name, text in re.findall(r"^```\w+\n# ([\w/]+\.\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+    """What a reader has by then: the files that the page's blocks name in their first line, `READERS`, and a run."""
+    first = {block: re.match(r"# ([\w/]+\.\w+)\n", block) for _, block in blocks(page)}
+    for name, text in {**READERS, **{named[1]: block for block, named in first.items() if named}}.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     if any("RUN_DIR" in line for line in ours(page)):
@@ -60,59 +90,73 @@ def prepare(page: Path, place: Path) -> None:
 
 def shortened(line: str) -> list[str]:
     """The words of a command that come after ``evorl``, made tiny."""
-    words = shlex.split(re.sub(r"^(python -m evorl\.|evorl )", "", line))
+    words = shlex.split(line.removeprefix("evorl "))
     given = {word.partition("=")[0] for word in words}
     steps = TINY["budget.steps"] * (2 if "resume" in given else 1)  # to go on
     tiny = {**TINY, "budget.steps": steps}
     words = [f"{key}={tiny[key]}" if (key := word.partition("=")[0]) in tiny else word for word in words]
     if words[0] != "run" or {"resume", "replay", "-h", "--help", "--cfg"} & given:
         return words
-    return [*words, *SMALL, *([] if "budget.steps" in given else [f"budget.steps={TINY['budget.steps']}"])]
+    trained = any(word in ("ec=league", "ec=psro") for word in words)  # for a million steps, unless told otherwise
+    needed = ("budget.steps", *["ec.train_steps"] * trained)
+    of_three = ["rl.slots=12"] * ("mdp.id=mpe2.simple_spread_v3" in words)  # whole games of three sides
+    return [*words, *SMALL, *of_three, *(f"{key}={TINY[key]}" for key in needed if key not in given)]
+
+
+def typed(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Carry out a command in a folder."""
+    if line.startswith("evorl "):
+        return evorl(*shortened(line), cwd=place, WANDB_MODE="offline")
+    words = [sys.executable, *shlex.split(line)[1:]]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, cwd=place, env=env, capture_output=True, text=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if ours(page) and page.name not in ("worlds.md", "plugins.md")],
+    [page for page in PAGES if any(map(is_run, ours(page))) and page.name != "plugins.md"],
     ids=lambda page: page.name,
 )
-def test_the_commands_of_a_page_in_their_order(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> None:
     prepare(page, tmp_path)
-    for line in dict.fromkeys(ours(page)):
-        done = evorl(*shortened(line), cwd=tmp_path, WANDB_MODE="offline")
+    for line in filter(is_run, dict.fromkeys(ours(page))):
+        done = typed(line, tmp_path)
         assert done.returncode == 0, (line, done.stderr)
-
-
-WRITTEN = re.compile(r"^[^`\n]*python -m evorl\..*$|(?<=`)python -m evorl\.[^`]+(?=`)", re.MULTILINE)
-"""Commands wherever they stand: in a block of any kind, after a prompt, or within a sentence."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_shell_can_read_what_stands_there(page: Path) -> None:
-    for line in WRITTEN.findall(page.read_text().replace("\\\n", " ")):
-        done = subprocess.run(["bash", "-n", "-c", line[line.index("python") :]], capture_output=True, text=True)
-        assert done.returncode == 0, (line, done.stderr)
+def test_the_commands_of_a_page_take_their_words(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a block or a sentence composes and checks its words as ever, and ends where its work would begin.
+
+    Of ``resume=`` and ``replay=`` a run alone shows whether they find what they need.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.x86_64").touch(0o755)
+    read = [line for line in (*ours(page), *within_sentences(page)) if not re.search(UNREAD, line)]
+    with only_reading():
+        assert [line for line in dict.fromkeys(read) if page.name != "plugins.md" and not is_read(line)] == []
 
 
-UNRUN = sorted(
-    {
-        line
-        for page in PAGES
-        for line in WRITTEN.findall(page.read_text().replace("\\\n", " "))
-        if line.startswith("python -m evorl.run ")
-        and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r|trust=", line)
-    }
-    - {*COMMANDS}
-)
-"""Single runs that are too long for a test, and those within sentences; none with code of the reader (trust=)."""
+def test_what_is_not_run_stands_in_the_docs() -> None:
+    """Every reason has a command. What is not read is run, here or in the test of docs/atari.md."""
+    written = [line for page in PAGES for line in ours(page)]
+    assert [why for why, pattern in ONLY_READ.items() if not any(re.search(pattern, line) for line in written)] == []
+    unread = [line for line in written if not is_run(line) and re.search(rf"{UNREAD}|(resume|replay)=", line)]
+    assert unread == ["evorl run resume=runs/breakout budget.steps=20_000_000"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("line", UNRUN)
-def test_a_run_that_is_too_long_could_begin(line: str) -> None:
-    one = experiment_of_words(shlex.split(line, comments=True)[3:])
-    if one.ec is None:
-        one.rl.learner(spec(one.mdp), one.seed, torch.device("cpu"))
+def test_blocks_with_commands_have_their_label() -> None:
+    """So the tests find them: ``sh`` and ``console`` for a shell, ``python``; each block has a label."""
+    command = re.compile(r"^\s*(\w*\$ +)?(python -m |evorl \w|pip install|make \w)|(import|from) evorl", re.MULTILINE)
+    for page in PAGES:
+        text = page.read_text()
+        for label, block in blocks(page):
+            assert label, f"{page.name}: a block without a label: {block}"
+            assert label in ("sh", "console", "python") or not command.search(block), f"{page.name}: {label}: {block}"
+        outside = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.DOTALL | re.MULTILINE)
+        indented = "\n".join(re.findall(r"^    .*", outside, re.MULTILINE))
+        assert not command.search(indented), f"{page.name}: {indented}"
 
 
 @pytest.mark.parametrize("line", MAKE)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 from evorl.zoo import main
 
+ROOT = Path(__file__).parents[1]
+
 
 def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     kept, tables = kept_policies(), papers.names()
@@ -26,6 +31,28 @@ def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str
     assert len(listed) == len(kept) + 2  # the header and the last line
     assert any(line.split()[:3] == ["suite/ppo_pong", "Pong", "PPO"] for line in listed)
     assert any(line.split()[:3] == ["suite/pbt_pong", "Pong", "PPO"] for line in listed)
+
+
+def own_rows(result: dict[str, Any]) -> list[list[str]]:
+    """The rows of a table that are of evorl's runs; a last one may compare the others."""
+    others = ("Stable-Baselines3", "CleanRL", "Ray Tune", "median of the ratios")
+    return [row for row in result["rows"] if not any(name in row[0] for name in others)]
+
+
+def test_the_page_names_every_table_without_a_policy_for_each_row() -> None:
+    """And how many policies there are for how many rows. A table that lists its policies has kept them all."""
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    told = re.findall(r"^\| `(\w+/\w+)` \| (\d+) of (\d+) \|", page, re.MULTILINE)
+    kept = Counter(policy.table for policy in kept_policies())
+    found = []
+    for name in papers.names():
+        if (file := papers.results(name) / f"{name.rpartition('/')[2]}.json").exists():
+            result = json.loads(file.read_text())
+            if kept[name] < (rows := len(own_rows(result))):
+                found.append((name, f"{kept[name]}", f"{rows}"))
+            listed = [len(also["rows"]) for also in result["also"] if also["header"][0].startswith("policy")]
+            assert listed in ([], [kept[name]]), name
+    assert sorted(told) == sorted(found)
 
 
 def pair(experiment: Experiment) -> Any:
@@ -61,6 +88,7 @@ def test_the_score_of_a_policy_is_that_of_its_table(capsys: pytest.CaptureFixtur
     told = capsys.readouterr().out
     assert "339 [291, 346]: the interquartile mean" in told and "suite/results/on_policy.md" in told
     assert "policies/ppo_swimmer/.hydra/config.yaml" in told
+    assert find("aes_rl/cem_swimmer").score().startswith("309 ["), "at the end of its run, not at 20,000 steps"
     tables: dict[str, list[KeptPolicy]] = {}
     for policy in kept_policies():
         tables.setdefault(policy.table, []).append(policy)

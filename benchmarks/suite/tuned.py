@@ -49,7 +49,7 @@ CI = (
     small("td3", "hopper", 20_000),
     small("td3", "walker2d", 20_000),
     small("td3", "humanoid", 15_000),
-    *(small(algorithm, world, 300_000) for algorithm in ("ppo", "vtrace", "dqn") for world in ATARI),
+    *(small(algorithm, world, 100_000) for algorithm in ("ppo", "vtrace", "dqn") for world in ATARI),
 )
 NIGHT = (
     large("vtrace", "cartpole", 100_000),

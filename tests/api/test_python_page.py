@@ -8,23 +8,42 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import page_commands
 import pytest
+from page_commands import PAGES
 
+import evorl
 from evorl import export
 from evorl.reproduction.kept_policies import find
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "python.md"
 OTHERS = ("README.md", "docs/coming_from.md", "docs/export.md", "docs/gallery.md")
-TESTED_ELSEWHERE = {"docs/evolution.md", "docs/plugins.md", "docs/samplers.md", "docs/worlds.md"}
+TESTED_ELSEWHERE = {
+    "docs/evolution.md": "ec/test_evolution_page.py", "docs/plugins.md": "test_plugins_page.py",
+    "docs/samplers.md": "replay/test_samplers.py", "docs/worlds.md": "mdp/test_worlds_page.py",
+}  # fmt: skip
 WORDS = '"+debug=tiny record.tensorboard=false budget.steps=1024"'
 
 
 def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block.text for block in page_commands.blocks(page) if block.label == "python"]
 
 
 BLOCKS = blocks(PAGE)
+LOOP = "while playing:"
+"""Of the block whose run has a memory and whose loop is the reader's."""
+
+
+class ThreeTimes:
+    """True, but at the fourth time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __bool__(self) -> bool:
+        self.asked += 1
+        return self.asked < 4
 
 
 def tiny(block: str) -> str:
@@ -38,12 +57,21 @@ def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")
     names: dict[str, Any] = {}
-    assert len(BLOCKS) == 10
-    for block in BLOCKS:
+    for block in (block for block in BLOCKS if LOOP not in block):
         exec(compile(tiny(block), str(PAGE), "exec"), names)
     assert names["best"].objectives[0] > -1e-3
     assert names["minibatch"].reward.shape == (32, 1)
     assert names["experiment"].rl == names["run"].experiment.rl
+
+
+@pytest.mark.slow
+def test_the_loop_of_a_policy_with_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in BLOCKS if LOOP in block)
+    made = evorl.run(f"{WORDS[1:-1]} mdp=cartpole rl.net.lstm=8")
+    names: dict[str, Any] = {"run": made, "playing": ThreeTimes(), "observation": np.zeros(4, np.float32)}
+    exec(compile(block, str(PAGE), "exec"), names)
+    assert names["playing"].asked == 4 and names["action"] in (0, 1) and names["state"].any()
 
 
 @pytest.mark.slow
@@ -63,7 +91,9 @@ def test_the_blocks_of_another_page(name: str, tmp_path: Path, monkeypatch: pyte
         exec(compile(tiny(block), name, "exec"), names)
 
 
-def test_no_page_has_a_block_that_no_test_runs() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    with_blocks = {str(page.relative_to(ROOT)) for page in pages if blocks(page)}
+def test_every_page_with_python_is_run_by_a_test() -> None:
+    """Here, or in the test of the page; test_docs.py sees to it that blocks of Python are labelled so."""
+    with_blocks = {str(page.relative_to(ROOT)) for page in PAGES if blocks(page)}
     assert with_blocks == {"docs/python.md", *OTHERS, *TESTED_ELSEWHERE}
+    for name, test in TESTED_ELSEWHERE.items():
+        assert Path(name).name in (ROOT / "tests" / test).read_text()

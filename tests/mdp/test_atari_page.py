@@ -25,7 +25,7 @@ TINY = (
 def commands() -> Iterator[list[str]]:
     """What comes after ``python -m evorl.`` in each line of the section."""
     section = PAGE.read_text().partition("## From training to films")[2]
-    (block,) = re.findall(r"```text\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines():
         yield shlex.split(line.removeprefix("python -m evorl."))
 
