@@ -94,7 +94,7 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
         games=games, score=score, score_bounds=bounds, by_side=_shares_by_side(sides, len(players)), rating=rating,
-        rating_bounds=interval(ratings, rating), glicko=glicko[:, 0],
+        rating_bounds=around(ratings, rating), glicko=glicko[:, 0],
         glicko_bounds=glicko[:, 0] + np.multiply.outer([-1.96, 1.96], glicko[:, 1]), nash=nash,
         nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * score - 1, np.inf),
         worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
@@ -209,6 +209,15 @@ def interval(drawn: Array, found: Array) -> Array:
     """The interval [2, K] of 95 % of what was drawn [D, K], widened to what was found: that may be at its edge."""
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return np.array([np.minimum(low, found), np.maximum(high, found)])
+
+
+def around(drawn: Array, found: Array) -> Array:
+    """The interval [2, K] that reaches as far on either side of what was found as the farther end of `interval`.
+
+    The prior pulls all that is drawn to the middle, but who won every game may be as much stronger as weaker.
+    """
+    far = np.abs(interval(drawn, found) - found).max(0)
+    return np.array([found - far, found + far])
 
 
 def _cyclic_by_chance(rating: Array, sides: _Sides, seed: int) -> tuple[float, float, float]:

@@ -104,6 +104,21 @@ def test_who_won_all_games_is_not_sure_to_win_the_next(games: int) -> None:
     assert low < found.rating[0] - 100 and high >= found.rating[0]
 
 
+@pytest.mark.parametrize("games", [6, 20])
+def test_intervals_hold_the_ratings_of_players_far_apart(monkeypatch: pytest.MonkeyPatch, games: int) -> None:
+    """The prior pulls what is drawn to the middle: its quantiles held half of the best and the worst players."""
+    monkeypatch.setattr("evorl.matches.judge.RESAMPLES", 40)
+    rating, held = np.array([300.0, 100.0, -100.0, -300.0]), 0
+    for number in range(20):
+        points = {}
+        for i, j in combinations(range(4), 2):
+            chance = 1 / (1 + 10 ** ((rating[j] - rating[i]) / 400))
+            points[str(i), str(j)] = (generator("apart", number, i, j).random(games) < chance).astype(float).tolist()
+        low, high = all_games(points, 4).rating_bounds
+        held += int(((low < rating) & (rating < high))[[0, 3]].sum())
+    assert held >= 33  # of 40; 38 are expected
+
+
 def test_points_that_could_have_been() -> None:
     """Their mean and deviation are those of a Dirichlet distribution, of either side."""
     played = np.array([[[6, 2, 2], [10, 0, 0]]], np.float64)
