@@ -317,6 +317,15 @@ def test_a_world_without_pictures_says_so(
     assert not (tmp_path / "run" / "videos").exists()
 
 
+def test_a_film_of_a_world_that_never_draws_is_refused_before_an_episode(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(Pong, "draws", False)
+    monkeypatch.delattr("evorl.rl.evaluation.play_episodes")
+    assert main([f"run={runs / 'pong-self'}", "video=true"]) == 2
+    assert capsys.readouterr().err == "evorl: video: this world draws no pictures\n"
+
+
 def test_without_pygame_there_is_one_clear_line(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
