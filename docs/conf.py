@@ -23,6 +23,7 @@ version = release = evorl.__version__
 extensions = ["myst_nb", "sphinxcontrib.mermaid", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"evorl {version}"
+viewcode_follow_imported_members = False  # else its index has a link to a page of builtins, which is not there
 html_search_scorer = str(HERE / "search.js")
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence"]

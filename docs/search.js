@@ -38,8 +38,7 @@ const pagesWith = (map, word) => {
   return new Set(words.flatMap((other) => map[other]));
 };
 
-Scorer.objPrio[0] = 0; // the name of an object is no better than a heading
-Scorer.objNameMatch = 8;
+Object.assign(Scorer.objPrio, { 0: 0, 1: 0 }); // the name of an object is no better than a heading
 Scorer.score = ([name, , , , score]) => score * (/^(api|architecture|workers|notebooks)\b/.test(name) ? BEHIND : 1);
 Search.performTermsSearch = (searchTerms, excludedTerms) => {
   const { terms, titleterms, docnames, filenames, titles } = Search._index;
