@@ -20,10 +20,12 @@ MAX_IDLE_PASSES = 64
 CANCEL_TIMEOUT_S = 5.0
 STALL_S = 30.0
 """Seconds without events or timers after which ``stalled`` is called."""
+REST_S = 0.1
+"""Seconds between two runs of a loop that its clock counts at most."""
 
 
 class PausingLoop:
-    """An event loop that stands still between calls of `run`.
+    """An event loop that stands still between calls of `run`, and with it its clock.
 
     ``stalled`` is called once per period without events. Its argument: whether something outside the loop (a thread,
     a file descriptor) could still wake it. `run` passes on what it raises.
@@ -31,7 +33,7 @@ class PausingLoop:
 
     def __init__(self, stalled: Callable[[bool], None]) -> None:
         self._may_stop = False  # within `run`, and not while games are being left
-        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause, stalled, self._look))
+        self.loop = _Loop(_Selector(self._pause, stalled, self._look))
         self._score: Callable[[], int] = int
         self._target = 1
         self._last = self._passes = 0
@@ -57,10 +59,12 @@ class PausingLoop:
         self._score, self._target = score, target
         self._last = self._passes = 0
         self._may_stop = True
+        self.loop.wake()
         try:
             self.loop.run_forever()
         finally:
             self._may_stop = False
+            self.loop.rest()
 
     def _look(self) -> bool:
         """Return whether pauses end now, since the run is to stop."""
@@ -111,6 +115,24 @@ async def run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop whose clock does not count long rests: nothing can be heard in them, so no deadline may pass in them."""
+
+    _away = 0.0  # seconds of rests that are not counted
+    _rested: float | None = None  # since when it rests
+
+    def time(self) -> float:
+        return super().time() - self._away
+
+    def rest(self) -> None:
+        self._rested = self.time()
+
+    def wake(self) -> None:
+        if self._rested is not None:
+            self._away += max(self.time() - self._rested - REST_S, 0.0)
+            self._rested = None
 
 
 class _Selector(selectors.DefaultSelector):

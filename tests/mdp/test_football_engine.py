@@ -283,6 +283,24 @@ def test_a_killed_engine_is_replaced(stand_in: None) -> None:
         assert not {process.pid for process in POOLS[game.scenario]._free} & {*victims}
 
 
+def test_an_engine_is_not_late_while_evorl_stands_still(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While evorl learns or evaluates, nobody reads what an engine has answered."""
+    with closing(world()) as game, closing(game.arena(2, Episodes(0))) as arena:
+        assert isinstance(arena, BattleArena)
+        waiting = set[int]()
+        while len(waiting) < 2:
+            waiting.update(arena.recv().slots.tolist())
+        battle: Any = arena._games[1].battle
+        before = battle._process
+        monkeypatch.setattr("evorl.mdp.football.process.DEADLINE_S", 2.0)
+        os.kill(before.pid, signal.SIGSTOP)
+        arena.send(np.array([0, 1]), np.array([[0], [0]]))
+        assert arena.recv().slots.tolist() == [0]
+        os.kill(before.pid, signal.SIGCONT)
+        time.sleep(2.5)
+        assert arena.recv().slots.tolist() == [1] and battle._process is before
+
+
 def test_an_engine_that_cannot_start_is_told(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.restarts.PAUSES_S", (0.0, 0.0))
     told = pytest.raises(WorldError, match=r"No module named 'gfootball\.scenarios\.academy_corner'")

@@ -150,6 +150,8 @@ def test_a_game_that_cannot_be_used_is_one_line(fault: str, message: str) -> Non
         pass
 
 
-def test_it_has_no_opponents() -> None:
-    with pytest.raises(BadRequest, match="opponent: games of Godot RL Agents have one side"):
-        Remote(protocol="godot_rl", command=GAME, opponent="game")
+@pytest.mark.parametrize("key", ["opponent", "evaluation"])
+def test_it_has_no_opponents(key: str) -> None:
+    keys: dict[str, Any] = {key: "game"}
+    with pytest.raises(BadRequest, match=f"^{key}: games of Godot RL Agents have one side"):
+        Remote(protocol="godot_rl", command=GAME, **keys)

@@ -24,6 +24,7 @@ import evorl.mdp
 from evorl.cluster.processes import Processes
 from evorl.mdp.core import WorldError
 from evorl.mdp.remote import Remote
+from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.battles import AWAY_S, HearingClock
 from evorl.mdp.remote.messages import Hello
 from evorl.mdp.remote.offer import Offer
@@ -328,6 +329,19 @@ def test_a_port_in_use_is_one_line() -> None:
         port = other.getsockname()[1]
         with pytest.raises(BadRequest, match=rf"listen: cannot listen at 127.0.0.1:{port}: Address already in use"):
             Remote(command=None, listen=f"127.0.0.1:{port}").arena(2, EPISODES)
+
+
+def test_a_unix_socket_that_a_killed_evorl_has_left_is_used_again(tmp_path: Path) -> None:
+    path, busy = str(tmp_path / "game"), "cannot listen at unix:.*: Address already in use"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(path)
+    _, listens = listener(f"unix:{path}")
+    with listens, pytest.raises(BadRequest, match=busy):
+        listener(f"unix:{path}")
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(BadRequest, match=busy):
+        listener(f"unix:{tmp_path}/file")
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_nobody_connects() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
+import stat
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -86,7 +88,7 @@ def listener(listen: str | None) -> tuple[Address, socket.socket]:
         if address.path:
             before = os.umask(0o177)  # nobody else may connect
             try:
-                opened.bind(address.path)
+                _bind(opened, address.path)
             finally:
                 os.umask(before)
         else:
@@ -98,3 +100,23 @@ def listener(listen: str | None) -> tuple[Address, socket.socket]:
         raise BadRequest(f"cannot listen at {address.text}: {error.strerror}", "listen") from None
     opened.setblocking(False)
     return address if address.path else address._replace(port=opened.getsockname()[1]), opened
+
+
+def _bind(opened: socket.socket, path: str) -> None:
+    """Bind a Unix socket, also where a process that was killed has left its own. Raises OSError."""
+    try:
+        opened.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not _is_deserted(path):
+            raise
+        os.unlink(path)
+        opened.bind(path)
+
+
+def _is_deserted(path: str) -> bool:
+    """Whether a path is a socket at which nobody listens."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
+        visitor.setblocking(False)  # a server whose queue is full is there, too
+        return visitor.connect_ex(path) == errno.ECONNREFUSED

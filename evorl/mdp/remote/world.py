@@ -53,9 +53,14 @@ class Remote(World):
     def __post_init__(self) -> None:
         address.check(self.listen)
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
-            raise BadRequest("games of Godot RL Agents have one side", "opponent")
+            raise BadRequest("games of Godot RL Agents have one side", self._played_by_game)
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
+
+    @property
+    def _played_by_game(self) -> str:
+        """The key that lets the game play sides, if one does."""
+        return "opponent" if self.opponent == "game" else "evaluation"
 
     @property
     def alone(self) -> str:
@@ -79,10 +84,7 @@ class Remote(World):
         """What the game offers; starts it, or waits for it. Raises `BadRequest`, `WorldError`."""
         offer = SERVERS[self._settings].offer
         if "game" in (self.opponent, self.evaluation) and len(offer.hello.sides) > 1 and not offer.hello.rule:
-            key = "opponent" if self.opponent == "game" else "evaluation"
-            raise BadRequest(f"{offer.hello.game} plays no side itself (it offers no rule)", key)
-        if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
-            raise BadRequest("games of Godot RL Agents have one side", "opponent")
+            raise BadRequest(f"{offer.hello.game} plays no side itself (it offers no rule)", self._played_by_game)
         if self.side is not None and self.side not in offer.hello.sides:
             near = nearest_or_all(self.side, offer.hello.sides)
             raise BadRequest(f"{offer.hello.game} has no side {self.side}{near}", "side")
