@@ -109,6 +109,23 @@ def test_episodes_without_an_end_are_cut_where_evaluations_ask_for_it() -> None:
     assert arena.cut == tuple((slot, episode) for episode in (0, 1) for slot in range(5))
 
 
+@pytest.mark.parametrize("fault", ["", "freeze"])
+def test_a_game_that_acts_when_its_arena_is_closed_can_be_used_again(
+    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next arena does not take the outcome for the answer to its reset; a game without an outcome is ended."""
+    words = [GAME, *([fault, f"{tmp_path}/mark"] if fault else [])]
+    with closing(Remote(protocol="godot_rl", command=" ".join(words), deadline_s=1.0 if fault else 20.0)) as world:
+        arena = world.arena(3, EPISODES)
+        for _ in range(20):
+            now = arena.recv()
+            arena.send(now.slots, np.tile([2, 0], (3, 1)))
+        arena.close()
+        with closing(world.arena(3, EPISODES)) as arena:
+            assert Records(arena).play(5).failed == 0
+    assert "begin anew" not in caplog.text and (tmp_path / "mark").exists() == bool(fault)
+
+
 def test_numbers_that_float32_cannot_tell_apart_are_told(caplog: pytest.LogCaptureFixture) -> None:
     with opened("stamped") as arena:
         Records(arena).play(30)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
@@ -51,11 +51,27 @@ class Games:
         self._idle.append(game)
         return game
 
+    def take_back_from_play(self, game: Game, deadline_s: float) -> None:
+        """Take back a game that may still act: the next arena must not take its outcome for an answer of its own."""
+        try:
+            if game.acting:
+                game.outcome(deadline_s)
+        except (Cut, Nonsense):
+            self._end(game)
+        except BaseException:  # the run is to stop
+            self._end(game)
+            raise
+        else:
+            self.take_back(game)
+
     def replace(self, game: Game) -> Game:
         """Return a new game in place of one that has failed. Raises `Unplayable`."""
+        self._end(game)
+        return self.take()
+
+    def _end(self, game: Game) -> None:
         game.close()
         self._started -= 1
-        return self.take()
 
     def close(self) -> None:
         while self._idle:
@@ -213,9 +229,10 @@ class GodotRLArena(StepLimit, StepsTogether, Closes):
 
     def close(self) -> None:
         if self._playing:
-            while self._playing:
-                self._games.take_back(self._playing.pop())
-            self._on_close()
+            with ExitStack() as left:  # all of it, also if the run is to stop meanwhile
+                left.callback(self._on_close)
+                while self._playing:
+                    left.callback(self._games.take_back_from_play, self._playing.pop(), self._deadline_s)
 
 
 GAMES = Shared(Games)

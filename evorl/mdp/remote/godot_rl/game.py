@@ -103,6 +103,7 @@ class Game:
     """A started or awaited game. Raises `Unplayable` if none comes, `BadRequest` if its agents cannot be used."""
 
     def __init__(self, settings: Settings, number: int) -> None:
+        self.acting = False  # actions were sent, and their outcome was not taken
         self._process: GameProcess | None = None
         address, listens = listener(settings.listen)
         try:
@@ -157,6 +158,7 @@ class Game:
 
     def act(self, actions: Array) -> None:
         """Send the actions [n, K] of all agents. Raises `Cut`."""
+        self.acting = True
         self._send({"type": "action", "action": self.form.said(actions)})
 
     def outcome(self, deadline_s: float) -> tuple[tuple[Array, ...], Array, Array]:
@@ -165,6 +167,7 @@ class Game:
         Raises `Cut`, `Nonsense`.
         """
         step = self._decoded(_STEP, deadline_s)
+        self.acting = False
         if not len(step.reward) == len(step.done) == self.form.agents:
             raise Nonsense(f"has {self.form.agents} agents and sent the rewards or ends of another number")
         if not all(map(math.isfinite, step.reward)):
