@@ -16,7 +16,7 @@ from evorl.mdp.core import Array, Box, MultiDiscrete
 from evorl.mdp.decision_arrays import rule_actions
 from evorl.mdp.soccer import Soccer
 from evorl.mdp.soccer.arena import Body, SoccerArena
-from evorl.mdp.soccer.parameters import Rewards, Rules, Team
+from evorl.mdp.soccer.parameters import Field, Restart, Rewards, Rules, Tackle, Team
 from evorl.mdp.soccer.players import MOVES
 from evorl.mdp.soccer.rule_player import RulePlayers
 from evorl.mdp.soccer.rules import (
@@ -548,10 +548,40 @@ def test_pictures_show_both_teams() -> None:
         assert (np.abs(image.astype(int) - colour).sum(2) < 12).sum() > 200
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="contradicts opponent=self"):
         Soccer(opponent="self", side="left")
     with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
         Soccer(opponent="self").arena(3, Episodes(0))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(BadRequest, match=r"^device: .*no GPU"):
         replace(Soccer(), device="cuda").ready()
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"dt": 1e-300}, "seconds: 60 is more than 2^31 steps of dt=1e-300 seconds"),
+        ({"dt": 1e-310, "seconds": 1e300}, "seconds: "),  # their quotient is infinite
+        ({"restart": Restart(time=1e30)}, "restart.time: 1e+30 is more than"),
+        ({"tackle": Tackle(time=1e300)}, "tackle.time: "),
+        ({"tackle": Tackle(recovery=1e300)}, "tackle.recovery: "),
+        ({"field": Field(goal=30.0)}, "field.goal: 30 is wider than the field, width=26"),
+    ],
+)
+def test_sizes_of_no_game_are_refused(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(BadRequest) as error:
+        Soccer(**keys)
+    assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("body", [NUMPY, TORCH])
+def test_the_longest_times_are_counted(body: Body) -> None:
+    most = 2.0**31
+    long = Tackle(time=most, recovery=most)
+    rules = Rules(dt=1.0, seconds=most, tackle=long, restart=Restart(time=most), field=Field(goal=26.0))
+    games = new_games(rules, np.arange(1, 3).astype(np.uint64))
+    tackles = Commands(np.zeros((2, 2, 4), np.float32), np.zeros((2, 4), np.float32), np.ones((2, 4), np.bool_))
+    games = played(body, games, tackles, rules)
+    assert rules.steps == 2**31 and (games.left == 2**31 - 1).all()
+    assert (games.tackling == 2**31 - 1).all() and (games.recovery == 2**32 - 1).all()

@@ -7,7 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive
+
+STEPS = 2**31  # of a game, a restart or a tackle: far more than anyone plays, and far from the end of int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,20 @@ class Rules:
     """Factors of the right team's own numbers."""
     reward: Rewards = Rewards()
     """Weights of the rewards."""
+
+    def __post_init__(self) -> None:
+        """Raises `BadRequest` for steps that cannot be counted, and for posts beyond the side lines."""
+        times = {
+            "seconds": self.seconds,
+            "tackle.time": self.tackle.time,
+            "tackle.recovery": self.tackle.recovery,
+            "restart.time": self.restart.time,
+        }
+        for key, time in times.items():
+            if not time / self.dt <= STEPS:
+                raise BadRequest(f"{time:g} is more than 2^31 steps of dt={self.dt:g} seconds", key)
+        if self.field.goal > self.field.width:
+            raise BadRequest(f"{self.field.goal:g} is wider than the field, width={self.field.width:g}", "field.goal")
 
     @property
     def steps(self) -> int:

@@ -41,6 +41,7 @@ class Soccer(Rules, World):
     budget: Count = 10_000_000
 
     def __post_init__(self) -> None:
+        Rules.__post_init__(self)
         if self.opponent == "self" and self.side != "random":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays both teams", "side")
 
