@@ -44,7 +44,7 @@ class Client:
         self._width = len(action["n"] if self._discrete else action["low"])
         self._heard = self._said = 0  # messages that have come, and those that evorl knows of
         self._clear()
-        self._buffer, self._unsent = bytearray(), bytearray()
+        self._buffer = bytearray()
         self._socket = _connected(address or os.environ["EVORL_ADDRESS"])
         token = os.environ.get("EVORL_TOKEN", "") if token is None else token
         self._send({"type": "hello", "protocol": PROTOCOL, "token": token, **offer})

@@ -72,7 +72,7 @@ class Football(World):
 
     def ready(self) -> None:
         if self.engine == "envpool" and find_spec("envpool") is None:
-            raise BadRequest(f"{self.scenario} needs more than is installed: {command.install('football')}", "scenario")
+            raise BadRequest(f"{self.scenario} needs more than is installed: {command.install('football')}", "engine")
         if self.engine == "gfootball" and None in (find_spec("gfootball_engine"), find_spec("gfootball")):
             raise BadRequest(f"gfootball is not installed; {BUILD}", "engine")
 

@@ -105,7 +105,7 @@ class Rewards:
     """Times gamma P' - P, where P is the ball's x in the team's eyes by the half length of the field, and 0 at the end
     of a game."""
     gamma: Fraction = 0.99
-    """The discount per step in progress; take the learner's."""
+    """The discount per step in progress; take the learner's, and of a frame skip of n its n-th root, as skip_gamma."""
 
     @property
     def names(self) -> tuple[str, ...]:
