@@ -199,7 +199,9 @@ class Pool:
         played = [opponent.score for opponent in self.present if opponent.last]
         metrics = {"opponents/size": float(len(self.present))}
         if played:
-            metrics |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": min(played)}
+            worst = min(played)
+            metrics |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": worst}
+            metrics["opponents/exploitability"] = max(0.0, 0.5 - worst)
         if self._latest.last:
             metrics["opponents/score_latest"] = self._latest.score
         return metrics

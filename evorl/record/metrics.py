@@ -127,6 +127,7 @@ METRICS: dict[str, Metric] = {
         "fraction", "share of the last games that the learner wins, a draw counting half, mean over the opponents met"
     ),
     "opponents/score_worst": Metric("fraction", "the same against the opponent that is hardest to beat"),
+    "opponents/exploitability": Metric("fraction", "what that opponent scores above one half; 0 if none does"),
     "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
     "league/snapshots": Metric("snapshots", "league: snapshots that its agents play; psro: policies"),
     "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run"),

@@ -172,6 +172,7 @@ def test_the_numbers_of_opponents_are_in_the_metrics(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if "opponents/size" in row][-1]
     assert last["opponents/size"] == 2 and 0 <= last["opponents/score_worst"] <= last["opponents/score"] <= 1
+    assert last["opponents/exploitability"] == max(0, 0.5 - last["opponents/score_worst"])
     assert not any("train/opponent" in row for row in rows)
 
 

@@ -131,7 +131,8 @@ def test_games_against_the_present_policy_are_counted_apart() -> None:
     assert pool.metrics() == {"opponents/size": 1, "opponents/score_latest": 0.5}
     play(pool, {0: [1.0]})
     assert pool.metrics() == {
-        "opponents/size": 1, "opponents/score": 1, "opponents/score_worst": 1, "opponents/score_latest": 0.5
+        "opponents/size": 1, "opponents/score": 1, "opponents/score_worst": 1, "opponents/score_latest": 0.5,
+        "opponents/exploitability": 0,
     }  # fmt: skip
 
 
