@@ -110,11 +110,11 @@ def evaluate(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
-    if request.video and not experiment.mdp.draws:
-        raise BadRequest("this world draws no pictures", "video")
     judged_policy = _own(experiment, run_dir, request) if request.policy is None else _foreign(experiment, request)
     if judged_policy is None:
         return
+    if request.video and not experiment.mdp.draws:
+        raise BadRequest("this world draws no pictures", "video")
     learner, path, step, who, name, policy = judged_policy
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import film
