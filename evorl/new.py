@@ -32,7 +32,7 @@ from evorl.nets import encoders
 from evorl.replay.samplers import registry
 from evorl.util import command, yaml_text
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.names import check_can_be_made
+from evorl.util.names import check_can_be_made, making
 from evorl.util.text import say
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -124,15 +124,12 @@ def class_name(name: str) -> str:
 def _write(place: Path, texts: Mapping[str, str]) -> None:
     """Write files below a new folder, all or none. Raises `BadRequest`."""
     check_can_be_made(place, [place.absolute().parent])
-    try:
-        with TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:
-            made = Path(folder, place.name)  # a folder within, since the temporary one is closed to others
-            for path, text in texts.items():
-                (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_text(text, encoding="utf-8")
-            made.rename(place)
-    except OSError as error:
-        raise BadRequest(f"cannot make {place}: {error.strerror}") from error
+    with making(place), TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:
+        made = Path(folder, place.name)  # a folder within, since the temporary one is closed to others
+        for path, text in texts.items():
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_text(text, encoding="utf-8")
+        made.rename(place)
 
 
 def _filled(template: str, name: str) -> str:

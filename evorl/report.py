@@ -37,7 +37,7 @@ from evorl.record import latest
 from evorl.reproduction import papers
 from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
-from evorl.util.names import check_can_be_made, check_names_directory, making, no_such_run
+from evorl.util.names import check_can_be_made, check_names_directory, no_such_run
 from evorl.util.text import printable, say
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
@@ -148,8 +148,7 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> tuple[Seq
 
 def _write(out: Path, content: Mapping[str, bytes]) -> None:
     """Write the files of a report, and remove those of an earlier one that are no longer part of it."""
-    with making(out, "out"):
-        out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     stale = set(_files_of_report(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
     for name, data in content.items():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.matches.judge import RESAMPLES, interval, log_odds, posterior_points
+from evorl.matches.judge import RESAMPLES, interval, log_odds, posterior_points, tables
 from evorl.ops.payoffs import nash_averaging
 from evorl.util import seed as seeds
 
@@ -35,19 +35,14 @@ def seats_of(pairs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Seats:
 
 def shares(seats: Seats, players: int, groups: Sequence[Sequence[int]]) -> list[tuple[float, float, float]]:
     """The share of each group of players in Nash averaging, and the bounds of its 95 % interval."""
-    i, j = np.array([*seats]).T
-    played = np.array([[*both] for both in seats.values()], np.float64)  # [P, 2, 3]
-    number = played.sum((1, 2))
+    pairs, played = [*seats], np.array([[*both] for both in seats.values()], np.float64)  # [P, 2, 3]
     games = np.zeros((players, players), np.int64)
-    games[i, j] = games[j, i] = number
+    for (i, j), number in zip(pairs, played.sum((1, 2)), strict=True):
+        games[i, j] = games[j, i] = number
     found = played.sum(1) @ [1, 0.5, 0]
     drawn = posterior_points(played, RESAMPLES, seeds.generator(0, "posterior of shares"))
-    sums = []
-    for points in (*drawn, found):
-        wins = np.zeros((players, players))
-        wins[i, j], wins[j, i] = points, number - points
-        mixture, _ = nash_averaging(log_odds(wins, games))
-        sums.append([mixture[[*group]].sum() for group in groups])
+    mixtures = [nash_averaging(log_odds(wins, games))[0] for wins in tables(pairs, np.stack([*drawn, found]), games)]
+    sums = [[mixture[[*group]].sum() for group in groups] for mixture in mixtures]
     low, high = interval(np.array(sums[:-1]), np.array(sums[-1]))
     return [(float(x), float(a), float(b)) for x, a, b in zip(sums[-1], low, high, strict=True)]
 

@@ -30,7 +30,7 @@ def experiment(mdp: World, rl: Hyper, **others: Any) -> Experiment:
     a class is of a script, a notebook or a function, from where nothing that loads the run could import it.
     """
     made = Experiment(mdp=mdp, rl=rl, **others)
-    _plain(made)
+    _plain(made)  # refuses what a run directory could not hold
     made.mdp.ready()
     return made
 

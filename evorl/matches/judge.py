@@ -87,9 +87,10 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
     rating = bradley_terry(wins)
     glicko = np.array(glicko2_of_all(_periods(sides, len(players)), len(players)))
     nash, _ = nash_averaging(log_odds(wins, games))
-    resampled = [*_resampled(sides, len(players), seeds.generator(seed, "posterior"))]
-    ratings = np.array([bradley_terry(table) for table in resampled])
-    mixtures = np.array([nash_averaging(log_odds(table, games))[0] for table in resampled])
+    pairs, played = [*sides], np.array([[results(points) for points in pair] for pair in sides.values()])
+    drawn = tables(pairs, posterior_points(played, RESAMPLES, seeds.generator(seed, "posterior")), games)
+    ratings = np.array([bradley_terry(table) for table in drawn])
+    mixtures = np.array([nash_averaging(log_odds(table, games))[0] for table in drawn])
     others = np.where(games > 0, score, np.inf)
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
@@ -99,7 +100,8 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
         nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * score - 1, np.inf),
         worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
         uniform_exploitability=nash_conv(two_sided(score - 0.5), [uniform, uniform]) / 2,
-        cyclic=cyclic_share(log_odds(wins, games)), cyclic_by_chance=_cyclic_by_chance(rating, sides, seed),
+        cyclic=cyclic_share(log_odds(wins, games)),
+        cyclic_by_chance=_cyclic_by_chance(rating, pairs, played.sum(1), games, seed),
         first_side=_first_side(sides), keys=_keys(sides),
     )  # fmt: skip
 
@@ -191,18 +193,12 @@ def posterior_points(played: Array, number: int, draw: np.random.Generator) -> A
     return np.asarray((shares @ [1, 0.5, 0] * played.sum(-1)).sum(-1))
 
 
-def _played(sides: _Sides) -> Array:
-    return np.array([[results(points) for points in pair] for pair in sides.values()])
-
-
-def _resampled(sides: _Sides, count: int, draw: np.random.Generator) -> Iterator[Array]:
-    """Points [K, K] that the games could as well have brought, `RESAMPLES` times."""
-    played = _played(sides)
-    i, j = np.array([*sides]).T
-    for points in posterior_points(played, RESAMPLES, draw):
-        wins = np.zeros((count, count))
-        wins[i, j], wins[j, i] = points, played.sum((1, 2)) - points
-        yield wins
+def tables(pairs: Sequence[tuple[int, int]], points: Array, games: NDArray[np.int64]) -> Array:
+    """Return the points [D, K, K] of a row's player against a column's, from those [D, P] of the first of each pair."""
+    i, j = np.array(pairs).T
+    wins = np.zeros((len(points), *games.shape))
+    wins[:, i, j], wins[:, j, i] = points, games[i, j] - points
+    return wins
 
 
 def interval(drawn: Array, found: Array) -> Array:
@@ -220,22 +216,19 @@ def around(drawn: Array, found: Array) -> Array:
     return np.array([found - far, found + far])
 
 
-def _cyclic_by_chance(rating: Array, sides: _Sides, seed: int) -> tuple[float, float, float]:
-    """Mean and bounds of the cyclic share of games whose results follow from the ratings and the pairs' draws alone."""
-    i, j = np.array([*sides]).T
-    played = _played(sides).sum(1)
-    number = np.rint(played.sum(1)).astype(np.int64)
+def _cyclic_by_chance(
+    rating: Array, pairs: Sequence[tuple[int, int]], played: Array, games: NDArray[np.int64], seed: int
+) -> tuple[float, float, float]:
+    """Mean and bounds of the cyclic share of games whose results follow from the ratings and the pairs' draws alone.
+
+    ``played`` [P, 3]: wins, draws and defeats of the first player of each pair.
+    """
+    i, j = np.array(pairs).T
     score = expected(rating[i], rating[j])
-    drawn = np.minimum(played[:, 1] / number, 2 * np.minimum(score, 1 - score))
+    drawn = np.minimum(played[:, 1] / games[i, j], 2 * np.minimum(score, 1 - score))
     chances = np.stack([score - drawn / 2, drawn, 1 - score - drawn / 2], 1).clip(0, 1)
-    draw, shares = seeds.generator(seed, "no cycles"), []
-    games = np.zeros((len(rating), len(rating)), np.int64)
-    games[i, j] = games[j, i] = number
-    for _ in range(RESAMPLES):
-        points = draw.multinomial(number, chances) @ [1, 0.5, 0]
-        wins = np.zeros(games.shape)
-        wins[i, j], wins[j, i] = points, number - points
-        shares.append(cyclic_share(log_odds(wins, games)))
+    found = seeds.generator(seed, "no cycles").multinomial(games[i, j], chances, (RESAMPLES, len(pairs)))
+    shares = [cyclic_share(log_odds(wins, games)) for wins in tables(pairs, found @ [1, 0.5, 0], games)]
     low, high = np.quantile(shares, [0.025, 0.975])
     return float(np.mean(shares)), float(low), float(high)
 

@@ -15,7 +15,7 @@ import msgspec
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
-from evorl.util.names import check_can_be_made, check_names_directory, making
+from evorl.util.names import check_can_be_made, check_names_directory
 
 if TYPE_CHECKING:
     from evorl.matches.players import Player
@@ -89,8 +89,7 @@ def prepared(out: str) -> Path:
     check_can_be_made(place, [place.absolute(), *place.absolute().parents], "out")
     if place.exists() and any(place.iterdir()) and not run_directory.exists(place, SETTING):
         raise BadRequest(f"{place} exists and is no matrix of ours; choose another directory", "out")
-    with making(place, "out"):
-        place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     return place
 
 

@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def draws(self) -> bool:
-        """False for a world that has no pictures: no film is suggested, and a matrix with films is refused."""
+        """False for a world that has no pictures: no film is suggested, and one is refused before a game is played."""
         return True
 
     def bindings(self, side: int) -> tuple[Binding, ...]:

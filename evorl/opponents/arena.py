@@ -126,6 +126,7 @@ class OpponentArena(Closes):
             "arena": self.arena.state_dict(), "number": self.number.copy(), "opponent": self.opponent.copy(),
             "episode": self._episode.copy(), "batch": self._batch, "noise": self._noise.t.copy(),
             "deciders": self._deciders.state_dict(), "sent": self._sent.copy(), "return": self._return.copy(),
+            "whole": self._whole.copy(),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -140,7 +141,8 @@ class OpponentArena(Closes):
         self._take_sides(np.arange(len(self.number)))
         self._begin_batch(int(state["batch"]))
         self._noise.t[:] = state["noise"]
-        self._sent[:], self._return[:] = state.get("sent", False), state.get("return", 0.0)  # older states lack them
+        self._sent[:] = state.get("sent", False)  # older states lack these three
+        self._return[:], self._whole[:] = state.get("return", 0.0), state.get("whole", 0.0)
         self._deciders.load_state_dict(state["deciders"])
         self._waiting[:] = self._asked[:] = False
         self._acting[:] = -1

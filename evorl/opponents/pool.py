@@ -199,9 +199,10 @@ class Pool:
         played = [opponent.score for opponent in self.present if opponent.last]
         metrics = {"opponents/size": float(len(self.present))}
         if played:
-            worst = min(played)
-            metrics |= {"opponents/score": sum(played) / len(played), "opponents/score_worst": worst}
-            metrics["opponents/exploitability"] = max(0.0, 0.5 - worst)
+            metrics |= {
+                "opponents/score": sum(played) / len(played), "opponents/score_worst": (worst := min(played)),
+                "opponents/exploitability": max(0.0, 0.5 - worst),
+            }  # fmt: skip
         if self._latest.last:
             metrics["opponents/score_latest"] = self._latest.score
         return metrics

@@ -47,7 +47,7 @@ def check_can_be_made(place: Path, within: Iterable[Path], key: str = "") -> Non
 
 
 @contextmanager
-def making(place: Path, key: str) -> Iterator[None]:
+def making(place: Path, key: str = "") -> Iterator[None]:
     """Raise `BadRequest` at ``key`` where the system refuses to make a directory."""
     try:
         yield

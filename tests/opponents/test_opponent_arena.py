@@ -323,6 +323,18 @@ def test_a_state_of_another_number_of_games_is_refused() -> None:
         five.load_state_dict(four.state_dict())
 
 
+def test_returns_of_sides_that_have_ended_are_saved() -> None:
+    """The learner may be told of the end of a game after the state was saved."""
+    one, other = (against(PONG, 4, Episodes(0, "x"), table_of(PONG, (1.0,))) for _ in range(2))
+    one.recv()
+    one._whole[:], one._return[:], one._sent[::2] = np.arange(8), np.arange(8) / 2, True
+    other.load_state_dict(one.state_dict())
+    for name in ("_whole", "_return", "_sent"):
+        assert getattr(other, name).tolist() == getattr(one, name).tolist()
+    one.close()
+    other.close()
+
+
 def test_nobody_is_an_opponent_before_a_table_is_there() -> None:
     learner = policy(PONG, 1)
     arena = OpponentArena(PONG.arena(8, Episodes(0, "x")), Episodes(0, "x"), Deciders([learner], 4), False, "noise")
