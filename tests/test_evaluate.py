@@ -345,7 +345,7 @@ def test_without_pygame_there_is_one_clear_line(
         (["run=nowhere"], "nowhere: no such run directory"),
         ([], "run"),
         (["run={run}", "checkpoint=lates"], "did you mean latest?"),
-        (["run={run}", "checkpoint=7"], "none of latest, best, "),
+        (["run={run}", "checkpoint=7"], "none of latest, last, best, "),
         (["run={run}", "episodes=0"], "episodes"),
         (["run={run}", "episode=5"], "did you mean episodes?"),
         (["run={run}", "video=perhaps"], "video"),

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.opponents import league_pong, league_volley, speed
-from benchmarks.opponents.arms import ARMS, Contest, gates, measured, train
+from benchmarks.opponents.arms import Contest, gates, measured, train
 from benchmarks.opponents.strength import scores, seats_of, shares
 from evorl.cli.config import experiment_of_words
+from evorl.ec.league import League
 from evorl.reproduction import papers
 from evorl.reproduction.loop import Request, first_job, reproduce
 
@@ -61,9 +62,13 @@ def test_gates_and_the_words_of_a_result() -> None:
 @pytest.mark.parametrize("program", [league_pong, league_volley])
 def test_no_run_learns_from_games_with_the_rule_player(program: object) -> None:
     for size in program.SIZES.values():  # type: ignore[attr-defined]
-        for arm in ARMS:
+        for arm in program.CONTEST.arms:  # type: ignore[attr-defined]
             one = experiment_of_words(first_job(train(program.CONTEST, arm, size).words))  # type: ignore[attr-defined]
-            assert one.opponents is not None and not getattr(one.opponents, "rule", False)
+            if arm == "league":
+                assert isinstance(one.ec, League) and one.opponents is None
+                assert one.ec.roles.count("main") == 1 and one.budget.steps == size.steps * len(one.ec.roles)
+                continue
+            assert one.ec is None and one.opponents is not None and not getattr(one.opponents, "rule", False)
             assert getattr(one.opponents, "runs", ()) == () and one.budget.steps == size.steps
 
 
@@ -75,13 +80,15 @@ def test_speed_compares_runs_that_differ_in_opponents_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["league_pong", "league_volley"])
-def test_a_tiny_contest_is_judged_and_reported(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "arms"), [("league_pong", ["PFSP", "league", "self-play"]), ("league_volley", ["PFSP", "self-play"])]
+)
+def test_a_tiny_contest_is_judged_and_reported(name: str, arms: list[str], tmp_path: Path) -> None:
     asked = Request(f"opponents/{name}", "tiny", (), tmp_path / "runs", tmp_path / "out", False)
     reproduce(papers.table(asked.name), asked)
     told = json.loads((tmp_path / "out" / f"{name}.json").read_text())
-    assert [row[:2] for row in told["rows"]] == [[title, "2"] for title in ARMS.values()]
-    found = told["data"]
-    assert len(found["matrix"]["names"]) == 5 and len(found["matrix"]["pairs"]) == 10
+    assert [row[:2] for row in told["rows"]] == [[title, "2"] for title in arms]
+    found, players = told["data"], 2 * len(arms) + 1
+    assert len(found["matrix"]["names"]) == players and len(found["matrix"]["pairs"]) == players * (players - 1) // 2
     assert sum(one["nash"][0] for one in found["arms"].values()) == pytest.approx(1)
     assert {f"{name.removeprefix('league_')}_{kind}" for kind in ("curves", "matrix")} == {*told["figures"]}

@@ -1,4 +1,4 @@
-"""A world learned against snapshots and by plain self-play, at equal steps, and judged by games of everyone."""
+"""A world learned against snapshots, in a league and by plain self-play, and judged by games of everyone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from evorl.reproduction.parts import ROOT, Inputs, Measurement, Sweep
 from evorl.reproduction.scores import curve, mean_text, median_policies, samples
 from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 
-ARMS = {"pfsp": "PFSP", "self": "self-play"}
-"""Of conf/opponents, and what a table calls them."""
+ARMS = {"pfsp": "PFSP", "league": "league", "self": "self-play"}
+"""Of conf/opponents or conf/ec, and what a table calls them."""
+AGENTS = 4
+"""Of a league: one main agent, which has as many steps as the only learner of another arm, and three exploiters."""
 METRIC = "eval/stochastic_return_mean"
 EVALUATIONS = 5
 SEEDS = (0, 1, 2)
@@ -38,6 +40,7 @@ class Contest(NamedTuple):
     """Environment steps between snapshots."""
     ahead: float | None
     """Points that a policy is to be ahead of the rule player in a mean game; None: that is not asked."""
+    arms: tuple[str, ...] = ("pfsp", "self")
 
 
 class Size(NamedTuple):
@@ -54,11 +57,20 @@ TINY = ("rl.slots=8", "rl.horizon=16", "rl.minibatch=64", "rl.passes=1")
 
 def train(contest: Contest, arm: str, size: Size) -> Sweep:
     """The runs of an arm, of which each evaluates its policy against the rule player now and then."""
-    own = (f"opponents.snapshot={min(contest.snapshot, size.steps // 2)}",) if arm == "pfsp" else ()
+    snapshot = min(contest.snapshot, size.steps // 2)
+    steps = size.steps * (AGENTS if arm == "league" else 1)
+    own = {
+        "pfsp": ("opponents=pfsp", f"opponents.snapshot={snapshot}"),
+        "league": (
+            "ec=league", f"ec.population={AGENTS}", f"ec.snapshot={snapshot}", f"ec.longest={2 * snapshot}",
+            f"ec.train_steps={snapshot // 4}",
+        ),
+        "self": ("opponents=self",),
+    }[arm]  # fmt: skip
     words = (
-        f"mdp={contest.world}", "rl=ppo", f"opponents={arm}", *own, *contest.words, *size.words,
-        f"budget.steps={size.steps}", f"eval.every={size.steps // EVALUATIONS}", "checkpoint.every=0", "device=cpu",
-        "record.tensorboard=false", f"seed={','.join(map(str, size.seeds))}",
+        f"mdp={contest.world}", "rl=ppo", *own, *contest.words, *size.words, f"budget.steps={steps}",
+        f"eval.every={steps // EVALUATIONS}", "checkpoint.every=0", "device=cpu", "record.tensorboard=false",
+        f"seed={','.join(map(str, size.seeds))}",
     )  # fmt: skip
     return Sweep(f"{contest.world}/{arm}", words, size.launcher)
 
@@ -68,7 +80,7 @@ def judged(contest: Contest, size: Size) -> Measurement:
 
     def measure(inputs: Inputs) -> dict[str, Any]:
         groups, out = {}, (inputs.folder / "matrix").absolute()
-        for arm in ARMS:
+        for arm in contest.arms:
             runs = read_runs(find_runs([inputs.folder.parent / arm]))[0]
             groups[arm] = [str(run.directory.resolve()) for run in sorted(runs, key=lambda run: int(run.seed))]
         players = [run for group in groups.values() for run in group]
@@ -92,14 +104,15 @@ def judged(contest: Contest, size: Size) -> Measurement:
     return Measurement(f"{contest.world}/judged", measure)
 
 
-def by_arm(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+def by_arm(contest: Contest, runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs that have ended, by seed."""
     ended = sorted((run for run in runs if run.last(METRIC) is not None), key=lambda run: int(run.seed))
-    return {arm: [run for run in ended if run.choices.get("opponents") == arm] for arm in ARMS}
+    chosen = [(run, {run.choices.get("opponents"), run.choices.get("ec")}) for run in ended]
+    return {arm: [run for run, choices in chosen if arm in choices] for arm in contest.arms}
 
 
 def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> Analysis | None:
-    arms, size = by_arm(results.runs), sizes[results.profile]
+    arms, size = by_arm(contest, results.runs), sizes[results.profile]
     judged = results.measured.get(f"{contest.world}/judged")
     if judged is None or not all(arms.values()):
         return None
@@ -111,14 +124,14 @@ def analyse(contest: Contest, sizes: Mapping[str, Size], results: Results) -> An
         arm: {
             "ahead": [run.last(METRIC) for run in runs],
             "ahead_deterministic": [run.last("eval/return_mean") for run in runs],
-            "score": scores(seats, groups[arm], [n for other in ARMS if other != arm for n in groups[other]]),
+            "score": scores(seats, groups[arm], [n for other in groups if other != arm for n in groups[other]]),
             "nash": nash[arm], "curves": samples(runs, METRIC),
         }
         for arm, runs in arms.items()
     }  # fmt: skip
     policies, kept = median_policies({f"{contest.world}_{arm}": runs for arm, runs in arms.items()})
     return Analysis(
-        header=["opponents", "seeds", "points ahead of the rule player", "of each seed", "score against the other arm",
+        header=["opponents", "seeds", "points ahead of the rule player", "of each seed", "score against the others",
                 "share in Nash averaging"],
         rows=[row(*item) for item in numbers.items()],
         also=[kept],
@@ -144,13 +157,14 @@ def row(arm: str, numbers: Mapping[str, Any]) -> list[str]:
 
 def gates(contest: Contest, numbers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """What was fixed before the runs."""
-    own, verdicts = numbers["pfsp"], {}
+    verdicts, pooled = {}, {arm: own for arm, own in numbers.items() if arm != "self"}
     if contest.ahead is not None:
-        gate = f"PFSP is {contest.ahead:g} points or more ahead of the rule player in every seed"
-        verdicts[gate] = verdict(min(own["ahead"]) >= contest.ahead)
-    verdicts["PFSP has more than half of Nash averaging, by the lower end of its interval"] = verdict(
-        own["nash"][1] > 0.5
-    )
+        for arm, own in pooled.items():
+            gate = f"{ARMS[arm]}: {contest.ahead:g} points or more ahead of the rule player in every seed"
+            verdicts[gate] = verdict(min(own["ahead"]) >= contest.ahead)
+    for arm, own in pooled.items():
+        gate = f"{ARMS[arm]}: more than half of Nash averaging, by the lower end of its interval"
+        verdicts[gate] = verdict(own["nash"][1] > 0.5)
     return verdicts
 
 
@@ -159,10 +173,10 @@ def verdict(passed: object) -> str:
 
 
 def curves(contest: Contest, size: Size, arms: Mapping[str, Sequence[RunRecord]]) -> Any:
-    every = size.steps / EVALUATIONS
     drawn, (axes,) = panels([contest.title], "environment steps", "points ahead of the rule player")
     for number, (arm, runs) in enumerate(arms.items()):
-        shaded(axes, *curve(runs, size.steps, every, METRIC), f"C{number}", ARMS[arm])
+        steps = size.steps * (AGENTS if arm == "league" else 1)
+        shaded(axes, *curve(runs, steps, steps / EVALUATIONS, METRIC), f"C{number}", ARMS[arm])
     if contest.ahead is not None:
         axes.axhline(contest.ahead, color="grey", ls=":", lw=1)
     return legends(drawn)
@@ -188,14 +202,14 @@ def table(contest: Contest, sizes: Mapping[str, Size], core_hours: Mapping[str, 
     ahead = "" if contest.ahead is None else f"is {contest.ahead:g} points ahead of the rule player in every seed, and "
     return Table(
         title=f"{contest.title} without its rule player",
-        of=f"{contest.title}: PFSP beside plain self-play",
+        of=f"{contest.title}: {' and '.join(ARMS[arm] for arm in contest.arms[:-1])} beside plain self-play",
         claim=f"a policy that never met the rule player {ahead}has more than half of Nash averaging",
         source="ours",
         about=about,
         profiles={
             name: Profile(
-                f"{size.steps:,} steps of either arm; {len(size.seeds)} seeds; {size.games} games a pair",
-                core_hours[name], [*(train(contest, arm, size) for arm in ARMS), judged(contest, size)],
+                f"{size.steps:,} steps of a learner; {len(size.seeds)} seeds; {size.games} games a pair",
+                core_hours[name], [*(train(contest, arm, size) for arm in contest.arms), judged(contest, size)],
             )
             for name, size in sizes.items()
         },

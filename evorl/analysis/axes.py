@@ -23,7 +23,13 @@ def readable_axis(axis: Axis, most: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(_value)
+    axis.set_major_formatter(lambda x, place: _value(_without_noise(x, axis), place))
+
+
+def _without_noise(x: float, axis: Axis) -> float:
+    """A tick that is zero but for rounding is zero; on an axis of tiny numbers they are no noise."""
+    low, high = axis.get_view_interval()
+    return 0.0 if abs(x) < 1e-9 * abs(high - low) else x
 
 
 def log_axis(axes: Axes, values: Floats, axis: Axis) -> None:
@@ -70,4 +76,4 @@ def _value(x: float, _: Any) -> str:
     """Format a tick: ``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
     suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
     scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
-    return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
+    return f"{x / scale:g}{suffix}".replace("-", "−")

@@ -25,7 +25,7 @@ from evorl.analysis.sweep_figure import SweepFitness, sweep_fitness
 from evorl.analysis.sweeps import PendingJob, pending_by_world, seeks_lowest
 from evorl.record.layout import SECTIONS
 
-MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
+MAIN_METRICS = ("train/return", "eval/return_mean", "population/best", "population/score")
 PREFIXES = tuple(SECTIONS.values())
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
 WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
@@ -152,18 +152,24 @@ def seeds(runs: Sequence[RunRecord]) -> str:
 
 
 def budget(runs: Sequence[RunRecord]) -> str:
-    """Return the budget of runs, or the steps that they have reached where the config has no budget.
+    """Return the budget of runs, or the steps that they took where the config has no budget or they ended before it.
 
     Of one run that has not ended, also the steps so far: ``1,350 of 3,000 environment steps``.
     """
-    budgets = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
-    known = [float(steps) for steps in budgets if is_number(steps)]
+    known = [steps for run in runs if (steps := _budget(run)) is not None]
     if not known:
         return ""
     low, high = min(known), max(known)
     if len(runs) == 1 and runs[0].state != "finished" and runs[0].steps < low:
         return f"{runs[0].steps:,.0f} of {low:,.0f} environment steps"
     return f"{low:,.0f} environment steps" if low == high else f"{low:,.0f} to {high:,.0f} environment steps"
+
+
+def _budget(run: RunRecord) -> float | None:
+    limit = run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps
+    if not is_number(limit):
+        return None
+    return min(float(limit), run.steps) if run.state == "finished" else float(limit)
 
 
 def _logs_of_searches(

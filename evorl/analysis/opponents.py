@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from evorl.analysis.axes import readable_axis
 from evorl.analysis.figures import INK, RULE, style
+from evorl.analysis.fronts import RASTER_ABOVE
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, further_lines
 from evorl.analysis.statistics import Floats
@@ -32,13 +33,13 @@ MOST = 40
 """Most opponents in a picture."""
 NUMBERED = 12
 """Most tables and opponents whose scores are written into the fields of a picture."""
-LONGEST = 28
+LONGEST = 32
 """Characters of a name in a picture."""
 TITLE = "Opponents"
 CAPTION = (
     "A score is the share of the points that the learner takes from an opponent over the last games against it: a win "
-    "is 1, a draw 1/2. low and high are the 95 % interval (Wilson). Grey: no game yet, or not in the pool. The learner "
-    "changes while it plays these games, so a score lags behind."
+    "is 1, a draw 1/2. low and high are the 95 % interval (Wilson). Grey: not yet born, no game yet, or not in the "
+    "pool. The learner changes while it plays these games, so a score lags behind."
 )
 
 
@@ -138,23 +139,33 @@ def opponent_rows(log: OpponentLog) -> list[Row]:
 
 def opponent_figure(log: OpponentLog) -> Figure:
     """Draw the score against each opponent over environment steps."""
+    from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
     names = _shown(log)
     scores, steps = log.scores(names), np.array(log.steps, np.float64)
-    edges = np.r_[0.0 if steps[0] > 0 else -1.0, steps]
+    before = np.r_[0.0 if steps[0] > 0 else -1.0, steps[:-1]]
+    born = np.array([log.last[name].born for name in names], np.float64)
+    begins = np.minimum(np.maximum(before, born[:, None]), steps)  # [K, N] of the fields, which end at ``steps``
     with style():
         figure = Figure(figsize=(8.2, 1.3 + max(1.4, 0.27 * len(names))), layout="constrained")
         axes = figure.subplots()
         axes.grid(visible=False)
         axes.set_facecolor(RULE)
-        places = np.arange(len(names) + 1) - 0.5
-        shown = axes.pcolormesh(edges, places, np.ma.masked_invalid(scores), cmap="RdBu", vmin=0, vmax=1)
+        fields = [(row, column) for row, column in np.ndindex(scores.shape) if np.isfinite(scores[row, column])]
+        shown = PolyCollection(
+            [_box(begins[row, column], steps[column], row) for row, column in fields],
+            cmap="RdBu", edgecolors="face", linewidths=0.2, rasterized=len(fields) > RASTER_ABOVE,
+        )  # fmt: skip
+        shown.set(array=scores[np.isfinite(scores)], clim=(0, 1))
+        axes.add_collection(shown)
+        axes.set(xlim=(before[0], steps[-1]), ylim=(-0.5, len(names) - 0.5))
         if max(scores.shape) <= NUMBERED:
-            for (row, column), score in np.ndenumerate(scores):
-                if np.isfinite(score):
+            for row, column in fields:
+                score, wide = scores[row, column], steps[column] - begins[row, column]
+                if wide >= 0.03 * (steps[-1] - before[0]):
                     colour = "white" if abs(score - 0.5) > 0.3 else INK
-                    middle = (edges[column] + edges[column + 1]) / 2
+                    middle = float(begins[row, column] + wide / 2)
                     text = f"{score:.2f}".removeprefix("0")
                     axes.text(middle, row, text, ha="center", va="center", fontsize=8, color=colour)
         axes.set_yticks(range(len(names)), [short(printable(name)) for name in names])
@@ -168,6 +179,11 @@ def opponent_figure(log: OpponentLog) -> Figure:
     return figure
 
 
+def _box(left: Any, right: Any, row: int) -> Floats:
+    """The corners of a field."""
+    return np.array([(left, row - 0.5), (right, row - 0.5), (right, row + 0.5), (left, row + 0.5)])
+
+
 def _shown(log: OpponentLog) -> list[str]:
     """The opponents of a picture: all, or an even sample with the first and the last."""
     names = list(log.last)
@@ -175,5 +191,6 @@ def _shown(log: OpponentLog) -> list[str]:
 
 
 def short(name: str) -> str:
-    """The end of a name that is too long for a picture."""
-    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
+    """A name without its middle if it is too long for a picture: the beginning says which run, the end which policy."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"

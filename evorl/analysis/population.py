@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, flatten, further_lines, is_number, read_json
 from evorl.analysis.statistics import Floats
-from evorl.analysis.sweeps import SEARCH_FILE, seeks_lowest
+from evorl.analysis.sweeps import SEARCH_FILE, read_best, seeks_lowest
 from evorl.analysis.tables import Row, summary_metrics
 from evorl.ec.core import ranks_by_fitness
 from evorl.ops.pareto import front
@@ -119,6 +119,27 @@ class PopulationLog:
             newest[rows[:-1]] = False
         return newest
 
+    @cached_property
+    def named(self) -> int | None:
+        """Row of the individual, or newest row of the job, that ``result.json`` or ``best.json`` names best."""
+        if self.is_search:
+            job = (read_best(self.run.directory) or {}).get("job")
+            rows = [row for row, line in enumerate(self.individuals) if line.job is not None and line.job == job]
+            return rows[-1] if rows else None
+        number = _keys((self.run.result or {}).get("best")).get("individual")
+        return self.row_of_id.get(number) if isinstance(number, int) else None
+
+    @cached_property
+    def best(self) -> int | None:
+        """Row of the individual that is `named` best, before that of the highest `fitness`; None if there is neither.
+
+        In a league the games name it, and the fitness does not: there it is None before the end of the run.
+        """
+        if self.named is not None or run_directory.exists(self.run.directory, "payoffs.jsonl"):
+            return self.named
+        fitness = np.where(self.newest_of_jobs & np.isfinite(self.fitness), self.fitness, -np.inf)
+        return int(fitness.argmax()) if np.isfinite(fitness).any() else None
+
     @property
     def size(self) -> int:
         """Population size."""
@@ -150,11 +171,12 @@ class PopulationLog:
 
     @property
     def table_rows(self) -> list[int]:
-        """Rows of the table of individuals: the front for several objectives, else the ten best."""
+        """Rows of the table of individuals: the front for several objectives, else the best, then the fittest."""
         if len(self.names) > 1:
             return [int(row) for row in self.front]
-        order = np.argsort(-self.fitness, kind="stable")
-        return [int(row) for row in order[:TABLE_ROWS] if np.isfinite(self.fitness[row])]
+        order = [] if self.best is None else [self.best]
+        order += [row for row in np.argsort(-self.fitness, kind="stable").tolist() if row != self.best]
+        return [row for row in order[:TABLE_ROWS] if np.isfinite(self.fitness[row])]
 
 
 def read_population_log(run: RunRecord) -> PopulationLog | None:

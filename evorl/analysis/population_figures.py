@@ -171,7 +171,7 @@ def keys_figure(log: PopulationLog) -> Figure:
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     newest, known = log.newest_of_jobs, np.isfinite(log.fitness)
     fitness, failed, older = np.where(known, log.fitness, np.nan), newest & ~known, known & ~newest
-    best = int(np.nanargmax(np.where(newest, fitness, np.nan))) if (newest & known).any() else None
+    best = log.best
     for number, (axes, name) in enumerate(zip(grid, names, strict=False)):
         x, ticks = _numbers(log.genes[name])
         for rows in log.rows_of_promoted_jobs:
@@ -217,9 +217,9 @@ def _numbers(values: Sequence[Any]) -> tuple[Floats, list[str]]:
 def _best_descent(log: PopulationLog) -> list[int]:
     """Return the rows of the best individual and its first parents, oldest first."""
     lineage = find_lineage(log)
-    if lineage is None or not np.isfinite(log.fitness).any():
+    if lineage is None or log.best is None:
         return []
-    return [life.row for life in reversed(lineage.descent(int(np.nanargmax(log.fitness))))]
+    return [life.row for life in reversed(lineage.descent(log.best))]
 
 
 def _fitness_scale(log: PopulationLog) -> Normalize:
@@ -259,7 +259,7 @@ def _lineage_figure(log: PopulationLog, lineage: Lineage) -> Figure:
     figure = Figure(figsize=(9.6, min(max(2.2, 0.9 + (0.22 if lineage.members else 0.07) * lineage.lines), 12.0)))
     axes = figure.subplots(gridspec_kw={"left": 0.06, "right": 0.95})
     scale, at = _fitness_scale(log), {life.row: life for life in lineage.lifespans}
-    best = lineage.descent(int(np.nanargmax(log.fitness))) if np.isfinite(log.fitness).any() else []
+    best = [] if log.best is None else lineage.descent(log.best)
     many = len(lineage.lifespans) > RASTER_ABOVE
     halo = LineCollection([_path(life, at, lineage) for life in best], color=COLOURS[4], linewidths=5, alpha=0.45)
     axes.add_collection(halo)

@@ -28,7 +28,7 @@ from evorl.jobs.saved_policies import (
 )
 from evorl.record import checkpoint, latest
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.errors import BadRequest, nearest, wrong_data
 from evorl.util.names import no_such_run
 
 if TYPE_CHECKING:
@@ -76,11 +76,13 @@ def split(word: str, key: str) -> Place:
     return Place(latest.named(directory, key).rstrip("/") or "/", checkpoint_name(which))
 
 
-def places(word: str, key: str, trust: Sequence[str] = ()) -> list[Place]:
-    """The policies that a word means. Raises `BadRequest` at ``key``."""
+def places(word: str, key: str, trust: Sequence[str] = (), others: Sequence[str] = ()) -> list[Place]:
+    """The policies that a word means. Raises `BadRequest` at ``key``, which also suggests the nearest of ``others``."""
     directory, which = split(word, key)
     folders = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
     if not folders:
+        if meant := nearest(word, others):  # nearer than a folder beside it
+            raise BadRequest(f"{directory}: no such run directory{meant}", key)
         raise no_such_run(directory, key)
     if which != EVERY:
         return [Place(folder, which) for folder in folders]
@@ -103,9 +105,9 @@ def _snapshots(directory: str, step: int, trust: tuple[str, ...], key: str) -> l
         return snapshots(experiment, *checkpoint_of(Path(directory), place.which))
 
 
-def all_places(words: Sequence[str], key: str, trust: Sequence[str] = ()) -> list[Place]:
-    """The policies that the words mean, each once. Raises `BadRequest` at ``key``."""
-    listed = [place for word in words for place in places(word, key, trust)]
+def all_places(words: Sequence[str], key: str, trust: Sequence[str] = (), others: Sequence[str] = ()) -> list[Place]:
+    """The policies that the words mean, each once. Raises `BadRequest` as `places`."""
+    listed = [place for word in words for place in places(word, key, trust, others)]
     if twice := next((player for player in listed if listed.count(player) > 1), None):
         raise BadRequest(f"{twice} is named twice", key)
     return listed
@@ -173,6 +175,8 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
     directory, number = Path(place.directory), place.which.removeprefix(SNAPSHOT)
     steps = checkpoint.steps(directory)
     policies = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
+    if not policies:
+        raise BadRequest(f"{place}: this run keeps no snapshots; those of ec=league and ec=psro do", key)
     if not number.isdecimal() or int(number) >= len(policies):
         raise BadRequest(f"{place}: its latest checkpoint holds {len(policies)} snapshots, from 0", key)
     state, individual, _ = policies[int(number)]

@@ -46,7 +46,7 @@ def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     if which in ("", "best"):
         raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
     if which not in kept:
-        choices = [LATEST, "best", *kept]
+        choices = [LATEST, "last", "best", *kept]
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
     return checkpoint.run_state(run_dir, int(which))
 

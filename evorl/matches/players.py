@@ -71,11 +71,9 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
     at fault, unless all play the same game.
     """
     foreign = [word for word in words if is_foreign(word)]
-    places = all_places([word for word in words if word != RULE and word not in foreign], KEY, trust)
+    places = all_places([word for word in words if word != RULE and word not in foreign], KEY, trust, [RULE])
     if not places:
         raise BadRequest("needs a run directory, whose world is played", KEY)
-    if len(places) + len(foreign) + (RULE in words) < 2:
-        raise BadRequest("needs two players or more", KEY)
     first = experiment_at(places[0], trust, KEY)
     keys = config.read_run_config(Path(places[0].directory), KEY)["mdp"]
     try:
@@ -84,6 +82,8 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
         raise BadRequest(f"{places[0]}: {error.args[0]}", KEY) from None
     if game.players != 2:
         raise BadRequest(f"{type(first.mdp).__name__} has {game.players} sides, and matches are of two", KEY)
+    if len(places) + len(foreign) + (RULE in words) < 2:
+        raise BadRequest("needs two players or more", KEY)
     named = zip(places, names(places), strict=True)
     players = [_player(place, name, first.mdp, game, trust) for place, name in named]
     players += [_foreign(word, game) for word in foreign]

@@ -65,6 +65,10 @@ class Pooled(Opponents, ABC):
             raise BadRequest("newest never chooses a rule player or another run; take another choice", "choice")
         if self.choice == "weights" and not self._weight:
             raise BadRequest("no opponent in the pool has a weight above 0", "weights")
+        if self.choice != "weights" and self.weights != Weights():
+            raise BadRequest(f"{self.choice} has no weights; take opponents.choice=weights", "weights")
+        if self.choice == "cycle" and self.explore:
+            raise BadRequest("a cycle gives every opponent as many games; leave it out", "explore")
 
     @property
     def _weight(self) -> float:

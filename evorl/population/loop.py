@@ -34,6 +34,7 @@ from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import WarmStart, initial_states
 from evorl.rl.core import Metrics
 from evorl.rl.evaluation import evaluate_policy
+from evorl.rl.evaluation import fitness as evaluation_fitness
 from evorl.training.core import Progress
 from evorl.training.experiment import Experiment
 from evorl.training.train import Start, device
@@ -74,6 +75,7 @@ class Population(PopulationLoop[Task]):
         self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # in output for people
         by = "points in its own games" if POINTS in wanted else ""
         by = self.evolver.ranked_by if isinstance(self.evolver, Ranking) else by
+        self.ranked_by_games = bool(by) and plan.evaluate is None  # against each other, not by the world's fitness
         by = "first fitness" if plan.evaluate is not None else by  # its games are the individual's own
         self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan, by))
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
@@ -241,12 +243,13 @@ class Population(PopulationLoop[Task]):
 
     def _metrics(self) -> Metrics:
         population, metrics = self.evolver.population, self._counts()
+        best, mean_, std = ("score", "score_mean", "score_std") if self.ranked_by_games else ("best", "mean", "std")
         if self.best is not None:
-            metrics["population/best"] = self.best[0]
+            metrics[f"population/{best}"] = self.best[0]
         values = np.array([self._value(evaluation) for evaluation in population])
         if np.isfinite(values).any():
-            metrics["population/mean"] = float(values[np.isfinite(values)].mean())
-            metrics["population/std"] = float(values[np.isfinite(values)].std())
+            metrics[f"population/{mean_}"] = float(values[np.isfinite(values)].mean())
+            metrics[f"population/{std}"] = float(values[np.isfinite(values)].std())
             births = [evaluation.individual.birth for evaluation in population]
             metrics["population/age"] = self.births - float(np.mean(births))
             if self.space.genes:
@@ -290,13 +293,19 @@ class Population(PopulationLoop[Task]):
         return self._last_evaluation[1] | self.best_individual.metrics()
 
     def fitness(self, evaluated: Metrics | None) -> float | None:
-        return None if self.best is None else self.best[0]
+        """The best fitness so far; of a population that ranks by games against each other, the evaluation's."""
+        if not self.ranked_by_games:
+            return None if self.best is None else self.best[0]
+        return None if evaluated is None else evaluation_fitness(evaluated)
 
     def result(self) -> dict[str, Any]:
         named = self.best_individual.named
         if named is None:
             return {"best": None}
         about = self.best_individual.result()
+        if self.ranked_by_games:
+            score, evaluated = about["fitness"], self._last_evaluation
+            about |= {"score": score, "fitness": self.fitness(None if evaluated is None else evaluated[1])}
         return {
             "fitness": about["fitness"],
             "best": {

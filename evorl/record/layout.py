@@ -27,6 +27,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "episode length": ("train/episode_length", "eval/length_mean"),
     "results": ("train/<result>", "eval/<result>_mean"),
     "fitness": ("population/best", "population/mean", "selection/heldout"),
+    "score": ("population/score", "population/score_mean"),
     "processor time": ("hardware/cpu", "hardware/cpu_<process>"),
     "memory": ("hardware/memory", "hardware/memory_<process>"),
     "network": ("hardware/network_sent", "hardware/network_received"),

@@ -144,6 +144,13 @@ METRICS: dict[str, Metric] = {
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),
     "population/std": Metric("fitness", "standard deviation of the fitness in the current population"),
+    "population/score": Metric(
+        "fraction",
+        "in place of population/best where games against each other rank the population: league: score of the best "
+        "agent; psro: largest share of the mixtures; else: most points of an individual in its own games so far",
+    ),
+    "population/score_mean": Metric("fraction", "the same in place of population/mean"),
+    "population/score_std": Metric("fraction", "the same in place of population/std"),
     "population/evaluations": Metric("individuals", "individuals evaluated since the start of the run"),
     "population/generation": Metric(
         "generations",

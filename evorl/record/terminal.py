@@ -60,6 +60,7 @@ _ROWS: dict[str, tuple[tuple[str, str, Callable[[float], str]], ...]] = {
         ("evaluations", "population/evaluations", format_number),
         ("best", "population/best", _signed),
         ("population mean", "population/mean", _signed),
+        ("score", "population/score", _signed),
     ),
 }
 
@@ -283,6 +284,8 @@ def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | N
 def _best_individual(best: Mapping[str, Any]) -> str:
     """Say how good the best individual is, and how that is known."""
     heldout, text = best.get("heldout"), format_number(best["fitness"])
+    if "score" in best:
+        return f"individual {best['individual']}, {best['selected_by']} {format_number(best['score'])}; fitness {text}"
     if heldout is None:
         return f"{text}, individual {best['individual']} as it evolved"
     if heldout["low"] is not None:

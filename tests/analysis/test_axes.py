@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from evorl.analysis.axes import several_magnitudes
+from evorl.analysis.axes import readable_axis, several_magnitudes
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,13 @@ def test_all_values_lie_within_the_axis_and_its_ticks_are_few() -> None:
     assert low < values.min() and high > values.max()
     shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
     assert 3 <= len(shown) <= 9
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 4e-17), (-1e-15, 1e-15), (0, 1), (-1e6, 2e6)])
+def test_ticks_differ_on_an_axis_of_any_size(low: float, high: float) -> None:
+    axes = Figure().subplots()
+    axes.set_ylim(low, high)
+    readable_axis(axes.yaxis, 5)
+    axes.figure.canvas.draw()
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert len(labels) == len({*labels}) > 2 and "0" in labels

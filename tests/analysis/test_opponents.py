@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.analysis.opponents import MOST, opponent_figure, opponent_rows, read_opponent_log
+from evorl.analysis.opponents import LONGEST, MOST, opponent_figure, opponent_rows, read_opponent_log, short
 from evorl.analysis.runs import RunRecord
 from evorl.opponents.core import PastSelves
 from evorl.opponents.pool import RULE, Game, Pool, row
@@ -57,6 +57,23 @@ def test_hostile_lines_are_left_out(tmp_path: Path) -> None:
     assert log is not None and log.damaged == len(bad) and len(log.last) == 5
     assert "\x1b" not in "".join(str(one["opponent"]) for one in opponent_rows(log))
     opponent_figure(log).canvas.draw()
+
+
+def test_an_opponent_has_no_field_before_it_is_born(tmp_path: Path) -> None:
+    base = rows_of_a_pool()[1]
+    old, young = {**base, "opponent": "rule", "born": 0}, {**base, "opponent": "snapshot 0", "born": 70}
+    lines = [{**old, "step": 50}, {**old, "step": 100}, {**young, "step": 100}, {**young, "step": 150}]
+    log = read_opponent_log(written(tmp_path, *lines))
+    assert log is not None
+    (fields,) = opponent_figure(log).axes[0].collections
+    found = sorted((x.min(), x.max(), y.mean()) for x, y in (path.vertices[:4].T for path in fields.get_paths()))
+    assert found == [(0, 50, 0), (50, 100, 0), (70, 100, 1), (100, 150, 1)]
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+    name = "pong-ppo-league/20261129-163407-s0@snapshot:10"
+    assert short("x" * LONGEST) == "x" * LONGEST and len(short(name)) == LONGEST
+    assert short(name).startswith("pong-ppo-league") and short(name).endswith("-s0@snapshot:10")
 
 
 def test_a_picture_of_a_great_pool_shows_some_of_it(tmp_path: Path) -> None:

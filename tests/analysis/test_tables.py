@@ -101,5 +101,6 @@ def test_a_run_that_has_not_ended_is_described_by_its_steps() -> None:
     config = {"budget.steps": 3000}
     run = RunRecord(directory=Path("run"), config=config, steps=1350, state="interrupted")
     assert budget([run]) == "1,350 of 3,000 environment steps"
-    assert budget([replace(run, state="finished")]) == budget([run, run]) == "3,000 environment steps"
+    assert budget([run, run]) == budget([replace(run, state="finished", steps=3050)]) == "3,000 environment steps"
+    assert budget([replace(run, state="finished")]) == "1,350 environment steps"  # budget.seconds ended it
     assert budget([replace(run, steps=3000, state="running")]) == "3,000 environment steps"

@@ -114,7 +114,7 @@ def test_of_cleanrl(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["run=cartpole", "out=there.onnx"], "out: there.onnx is there"),
         (["run=cartpole", "out=no/p.onnx"], "out: there is no directory no"),
         (["run=cartpole", "out=/proc/p.onnx"], "out: cannot make /proc/p.onnx: /proc cannot be written"),
-        (["run=cartpole", "out=p.onnx", "checkpoint=7"], "checkpoint: '7' is none of latest, best, 256"),
+        (["run=cartpole", "out=p.onnx", "checkpoint=7"], "checkpoint: '7' is none of latest, last, best, 256"),
         (["run=cartpole", "out=p.onnx", "individual=3"], "individual: this run has no population"),
         (["run=cartpole", "out=p.onnx", "format=unity", "deterministic=false"], "deterministic: "),
         (["run=cartpole", "out=p.onnx", "format=godot", "deterministic=false"], "deterministic: "),

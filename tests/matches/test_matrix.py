@@ -53,7 +53,7 @@ def matrix(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ma
     """Play these players, of the folder of runs, with these words; return what matrix.json says."""
 
     def play(players: str, *words: str, out: str = "out") -> dict[str, Any]:
-        named = ",".join(one if one == "rule" else f"{runs}/{one}" for one in players.split())
+        named = ",".join(one if one.startswith("rul") else f"{runs}/{one}" for one in players.split())
         capsys.readouterr()
         words = ("matrix=true", f"players=[{named}]", f"out={tmp_path / out}", *words)
         assert (
@@ -195,9 +195,11 @@ def test_all_checkpoints_and_patterns_are_players(matrix: Matrix, runs: Path) ->
         ("rule", (), "players: needs a run directory, whose world is played"),
         ("a a", (), "players: {runs}/a is named twice"),
         ("a a@last", (), "players: {runs}/a is named twice"),
-        ("a b@7", (), "players: {runs}/b@7: '7' is none of latest, best"),
-        ("a b@bst", (), "players: {runs}/b@bst: 'bst' is none of latest, best"),
+        ("a b@7", (), "players: {runs}/b@7: '7' is none of latest, last, best"),
+        ("a b@bst", (), "players: {runs}/b@bst: 'bst' is none of latest, last, best"),
         ("a nobody", (), "players: {runs}/nobody: no such run directory"),
+        ("a rul", (), "players: rul: no such run directory; did you mean rule?"),
+        ("a b@snapshot:0", (), "players: {runs}/b@snapshot:0: this run keeps no snapshots; those of ec=league and"),
         ("a b", ("games=7",), "games: must be even, as both players of a pair play each side: 7"),
         ("a b", ("gmes=8",), "gmes: unknown key; did you mean games?"),
         ("a b", ("width=2",), "width: expected"),
@@ -209,7 +211,7 @@ def test_all_checkpoints_and_patterns_are_players(matrix: Matrix, runs: Path) ->
 def test_a_bad_request_is_one_line(
     players: str, words: tuple[str, ...], line: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = ",".join(one if one == "rule" else f"{runs}/{one}" for one in players.split())
+    named = ",".join(one if one.startswith("rul") else f"{runs}/{one}" for one in players.split())
     assert main([f"players=[{named}]", "matrix=true", f"out={tmp_path / 'out'}", *words]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"evorl: {line.format(runs=runs)}") and told.count("\n") == 1, told

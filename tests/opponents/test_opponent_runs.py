@@ -230,7 +230,10 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
             ["opponents.runs=[OTHERS/other]", "mdp=duel"],
             "evorl: opponents.runs: OTHERS/other plays Pong, this run Duel",
         ),
-        (["opponents.runs=[OTHERS/other@7]"], "evorl: opponents.runs: OTHERS/other@7: '7' is none of latest, best, "),
+        (
+            ["opponents.runs=[OTHERS/other@7]"],
+            "evorl: opponents.runs: OTHERS/other@7: '7' is none of latest, last, ",
+        ),
         (["opponents.runs=[OTHERS/other,OTHERS/other]"], "evorl: opponents.runs: OTHERS/other is named twice"),
         (["opponents.runs=[OTHERS]"], "evorl: opponents.runs: OTHERS: "),
         (["opponents.sides=[2]"], "evorl: opponents.sides: Pong has the sides 0 to 1, not 2"),
@@ -238,6 +241,11 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
         (["opponents.sides=[]"], "evorl: opponents.sides: expected one side or more, each once, got []"),
         (["opponents.choice=newest", "opponents.rule=true"], "evorl: opponents.choice: newest never chooses a rule"),
         (["opponents.choice=weights", "opponents.weights.past=0"], "evorl: opponents.weights: no opponent in the pool"),
+        (
+            ["opponents.weights.past=2"],
+            "evorl: opponents.weights: uniform has no weights; take ",
+        ),
+        (["opponents.choice=cycle", "opponents.explore=0.1"], "evorl: opponents.explore: a cycle gives every opponent"),
     ],
 )
 def test_what_is_refused(words: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,8 @@ def pool_of_all(count: int, **keys: Any) -> Pool:
 )
 def test_rule_players_and_runs_are_in_the_pool(choice: str, wanted: list[float]) -> None:
     """By weights 4, 2 and 2 of the kinds, runs and snapshots have halves of theirs."""
-    pool = pool_of_all(2, choice=choice, weights=Weights(rule=4, runs=2, past=2))
+    weights = {"weights": Weights(rule=4, runs=2, past=2)} if choice == "weights" else {}
+    pool = pool_of_all(2, choice=choice, **weights)
     table = pool.table()
     assert table.numbers.tolist() == [RULE, RUNS, RUNS - 1, 0, 1] and table.forms.tolist() == [OWN, 1, 2, OWN, OWN]
     np.testing.assert_allclose(table.chances, [0, *wanted])

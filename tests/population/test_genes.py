@@ -45,8 +45,8 @@ PLACES = {
 }
 WORLDS = ("gymnasium", "pong", "duel")
 """Places whose world's keys evolve; the others stand for their algorithms."""
-REFUSED = {"a3c": {"rl.asynchronous", "rl.normalize_rewards", "rl.correction"}}
-"""Keys of which an algorithm knows one value only."""
+REFUSED = {"a3c": {"rl.asynchronous", "rl.normalize_rewards", "rl.correction"}, "pong": {"mdp.tell_side"}}
+"""Keys of which an algorithm knows one value only, and those that change the inputs of a network."""
 
 
 def lives(

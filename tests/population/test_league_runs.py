@@ -88,7 +88,9 @@ def test_the_best_one_is_the_main_agent_with_the_highest_score(league: Path) -> 
     last = [row for row in rows if "league/score" in row][-1]
     result = json.loads((league / "result.json").read_bytes())
     assert result["best"]["selected_by"] == "score in the league"
-    assert result["fitness"] == result["best"]["fitness"] == last["league/score"] == last["population/best"]
+    assert result["best"]["score"] == last["league/score"] == last["population/score"]
+    assert result["fitness"] == result["best"]["fitness"] == result["eval"]["fitness_mean"] != last["league/score"]
+    assert not {"population/best", "population/mean"} & {name for row in rows for name in row}
     assert 0 <= last["league/score_worst"] <= last["league/score"] <= 1
     assert last["league/snapshots"] > 3 and last["league/resets"] >= 1
     roles = [line["role"] for line in journal(league)]

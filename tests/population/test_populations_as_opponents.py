@@ -61,7 +61,8 @@ def test_lines_tell_score_and_side(tmp_path: Path) -> None:
     assert all(line["objectives"]["points"] == line["results"]["points"] for line in lines)
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())
     assert result["best"]["selected_by"] == "points in its own games"
-    assert result["best"]["fitness"] == max(line["results"]["points"] for line in lines) <= 1
+    assert result["best"]["score"] == max(line["results"]["points"] for line in lines) <= 1
+    assert result["fitness"] == result["best"]["fitness"] == result["eval"]["fitness_mean"]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,8 @@ def test_the_best_policy_has_the_largest_share(psro: Path) -> None:
     shares = dict(zip(ids, np.mean(evolver["mixtures"], 0).tolist(), strict=False))
     result = json.loads((psro / "result.json").read_bytes())
     assert result["best"]["selected_by"] == "share of the mixtures"
-    assert result["fitness"] == shares[result["best"]["individual"]] == pytest.approx(max(shares.values()))
+    assert result["best"]["score"] == shares[result["best"]["individual"]] == pytest.approx(max(shares.values()))
+    assert result["fitness"] == result["eval"]["fitness_mean"]
     metrics = [json.loads(line) for line in (psro / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in metrics if "league/value" in row][-1]
     assert last["league/regret"] == pytest.approx(0, abs=1e-8) and last["league/snapshots"] == len(shares)
