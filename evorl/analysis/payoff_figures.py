@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from evorl.analysis.axes import readable_axis
 from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
@@ -20,46 +22,46 @@ NUMBERED = 20
 """Most players whose scores are written into the fields of a matrix."""
 
 
-def payoff_figure(names: Sequence[str], score: Array, bounds: Array) -> Figure:
-    """Return the matrix [K, K] of scores: of the player of a row against that of a column.
+def payoff_figure(
+    names: Sequence[str], payoff: Array, bounds: Array, by: Literal["points", "return"] = "points"
+) -> Figure:
+    """Return the matrix [K, K] of scores, or of payoffs by returns: of the player of a row against that of a column.
 
-    ``bounds`` [2, K, K] are those of the intervals; a field whose interval holds one half is hatched.
+    ``bounds`` [2, K, K] are those of the intervals. A field is hatched whose interval holds one half, of returns zero.
     """
     from matplotlib.figure import Figure
 
     count, labels = len(names), [short(name) for name in names]
+    middle, far = (0.5, 0.5) if by == "points" else (0.0, float(np.abs(payoff).max()) or 1.0)
     with style():
         size = 1.6 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count)
         figure = Figure(figsize=(size + 1.2, size), layout="constrained")
         axes = figure.subplots()
         axes.grid(visible=False)
-        shown = axes.imshow(score, cmap="RdBu", vmin=0, vmax=1)
+        shown = axes.imshow(payoff, cmap="RdBu", vmin=middle - far, vmax=middle + far)
         for i in range(count):
             for j in range(count):
-                if i != j:
-                    _field(axes, i, j, float(score[i, j]), bool(bounds[0, i, j] <= 0.5 <= bounds[1, i, j]), count)
+                if i != j and bounds[0, i, j] <= middle <= bounds[1, i, j]:
+                    _hatch(axes, i, j)
+                if i != j and count <= NUMBERED:
+                    text = f"{payoff[i, j]:.2f}".removeprefix("0") if by == "points" else f"{payoff[i, j]:.2g}"
+                    colour = "white" if abs(payoff[i, j] - middle) > 0.7 * far else INK
+                    axes.text(j, i, text.replace("-", "−"), ha="center", va="center", fontsize=8, color=colour)
         axes.set_xticks(range(count), labels, rotation=90)
         axes.set_yticks(range(count), labels)
         axes.spines["bottom"].set_visible(False)
         axes.tick_params(length=0, labelcolor=INK)
-        axes.set_title("Share of points: row against column")
+        axes.set_title("Share of points: row against column" if by == "points" else "Payoff: row against column")
         bar = figure.colorbar(shown, ax=axes, shrink=0.6)
         bar.outline.set_visible(False)
     return figure
 
 
-def _field(axes: Any, row: int, column: int, score: float, open_: bool, count: int) -> None:
+def _hatch(axes: Any, row: int, column: int) -> None:
     from matplotlib.patches import Rectangle
 
-    if open_:
-        axes.add_patch(
-            Rectangle(
-                (column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", linewidth=0, edgecolor=MUTED, alpha=0.5
-            )
-        )
-    if count <= NUMBERED:
-        colour = "white" if abs(score - 0.5) > 0.35 else INK
-        axes.text(column, row, f"{score:.2f}".removeprefix("0"), ha="center", va="center", fontsize=8, color=colour)
+    place = (column - 0.5, row - 0.5)
+    axes.add_patch(Rectangle(place, 1, 1, fill=False, hatch="////", linewidth=0, edgecolor=MUTED, alpha=0.5))
 
 
 def ratings_figure(names: Sequence[str], rating: Array, bounds: Array, nash: Array) -> Figure:

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -29,6 +29,8 @@ from evorl.util.errors import BadRequest
 from evorl.util.text import say
 from evorl.util.types import Natural
 
+FEWEST_BY_RETURN = 4
+"""Games of a pair: intervals of returns are over episodes, which both games with exchanged sides share."""
 PERIOD_S = 5.0
 """Seconds between lines that say how far it is."""
 
@@ -47,6 +49,9 @@ class Request:
     """Games of each pair, an even number; those of an earlier command count."""
     width: Annotated[float, Meta(ge=0.01, lt=1)] | None = None
     """Play each pair until the 95 % interval of its score is narrower than this, and games= does not count."""
+    by: Literal["points", "return"] = "points"
+    """What Nash averaging, alpha-rank, exploitability and cycles are of: points of wins and draws, or returns. Ratings
+    are of points."""
     seed: Natural = 0
     """Seed of the episodes and of the policies' noise."""
     deterministic: bool = False
@@ -74,6 +79,8 @@ def command(words: Sequence[str]) -> None:
         raise BadRequest("is for matrix=true", "players")
     if request.games % 2:
         raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
+    if request.by == "return" and request.games < FEWEST_BY_RETURN:
+        raise BadRequest(f"by=return needs {FEWEST_BY_RETURN} games of each pair or more", "games")
     check_chosen_once(words)
     cluster = _cluster([word for word in words if word not in ours])
     from evorl.matches import films, records, result
@@ -94,7 +101,8 @@ def command(words: Sequence[str]) -> None:
             play_missing(matches, record, games_wanted(request.games, request.width), cluster, _Progress())
         finally:
             record.close()
-        judged = judge(entry.players, record.points, request.seed)
+        margins = record.margins_of(entry.players) if request.by == "return" else None
+        judged = judge(entry.players, record.points, request.seed, margins)
         document = result.document(entry, setting, judged, record)
         result.show(entry, judged, out)
         sys.stdout.flush()

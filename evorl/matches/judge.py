@@ -1,6 +1,6 @@
 """What the games of all pairs say of the players.
 
-Letters in shapes: K players. Points count 1 for a win, 1/2 for a draw, 0 for a defeat.
+Letters in shapes: K players, D draws. Points count 1 for a win, 1/2 for a draw, 0 for a defeat.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evorl.matches.records import key
+from evorl.matches.returns import returns
 from evorl.ops.payoffs import alpha_rank, cyclic_share, nash_averaging, nash_conv, two_sided
 from evorl.ops.proportions import wilson
 from evorl.ops.ratings import bradley_terry, expected, glicko2_of_all
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from evorl.matches.players import Player
 
 Array = NDArray[np.float64]
+By = Literal["points", "return"]
 RESAMPLES = 200
 PRIOR = 0.5
 """Games of each result that a pair is given on either side beside its own, in `posterior_points`."""
@@ -38,6 +40,8 @@ PERIOD = 10
 class Judgement:
     """Intervals are of 95 %."""
 
+    by: By
+    """What payoffs are of, and what follows from them: Nash averaging, alpha-rank, exploitability and cycles."""
     games: NDArray[np.int64]
     """[K, K] of each pair; 0 on the diagonal."""
     score: Array
@@ -55,19 +59,24 @@ class Judgement:
     glicko_bounds: Array
     """[2, K]: 1.96 rating deviations below and above."""
     nash: Array
-    """[K]: the mixture of Nash averaging over log-odds."""
+    """[K]: the mixture of Nash averaging over log-odds, by returns over payoffs."""
     nash_bounds: Array
     """[2, K], likewise."""
     alpha: Array
-    """[K]: alpha-rank over margins, in the limit of strong selection."""
+    """[K]: alpha-rank over payoffs, in the limit of strong selection."""
+    payoff: Array
+    """[K, K]: what a row's player gains on a column's in a game: points above one half, or by returns half of what it
+    earned more. Antisymmetric."""
+    payoff_bounds: Array
+    """[2, K, K], by Wilson, or by Student's t."""
     worst: NDArray[np.int64]
-    """[K]: the opponent against whom a player scores least."""
+    """[K]: the opponent against whom a player gains least."""
     exploitability: Array
-    """[K]: what the best answer within the set wins against a player, as points above one half; at least 0."""
+    """[K]: what the best answer within the set gains on a player; at least 0."""
     uniform_exploitability: float
     """The same of the mixture that plays everybody equally often."""
     cyclic: float
-    """Share of the squares of the log-odds that no rating explains."""
+    """Share of the squares of the log-odds, by returns of the payoffs, that no rating explains."""
     cyclic_by_chance: tuple[float, float, float]
     """Mean and bounds of that share if the ratings explained everything, with so many games."""
     first_side: tuple[float, float, float]
@@ -76,8 +85,16 @@ class Judgement:
     """Episode keys of these games: every pair plays a key twice, with changed sides."""
 
 
-def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[float]], seed: int) -> Judgement:
-    """Judge the players by the points of each pair's games (`evorl.matches.records.Record.points`)."""
+def judge(
+    players: Sequence[Player],
+    points: Mapping[tuple[str, str], Sequence[float]],
+    seed: int,
+    margins: Mapping[tuple[str, str], Sequence[float]] | None = None,
+) -> Judgement:
+    """Judge the players by the points of each pair's games (`evorl.matches.records.Record.points`).
+
+    ``margins``: judge all but scores and ratings by returns (`evorl.matches.records.Record.margins`).
+    """
     sides = _by_side(players, points)
     wins, games = _totals(sides, len(players))
     score = _share(wins, games)
@@ -86,22 +103,29 @@ def judge(players: Sequence[Player], points: Mapping[tuple[str, str], Sequence[f
         bounds[:, i, j] = wilson(wins[i, j], games[i, j])
     rating = bradley_terry(wins)
     glicko = np.array(glicko2_of_all(_periods(sides, len(players)), len(players)))
-    nash, _ = nash_averaging(log_odds(wins, games))
     pairs, played = [*sides], np.array([[results(points) for points in pair] for pair in sides.values()])
     drawn = tables(pairs, posterior_points(played, RESAMPLES, seeds.generator(seed, "posterior")), games)
     ratings = np.array([bradley_terry(table) for table in drawn])
-    mixtures = np.array([nash_averaging(log_odds(table, games))[0] for table in drawn])
-    others = np.where(games > 0, score, np.inf)
+    if margins is None:
+        payoff, payoff_bounds, advantage = score - 0.5, bounds - 0.5, log_odds(wins, games)
+        as_well = np.array([log_odds(table, games) for table in drawn])
+        by_chance = _log_odds_by_chance(rating, pairs, played.sum(1), games, seed)
+    else:
+        payoff, payoff_bounds, as_well, by_chance = returns(_by_key(players, margins), len(players), RESAMPLES, seed)
+        advantage = payoff
+    nash, _ = nash_averaging(advantage)
+    mixtures = np.array([nash_averaging(table)[0] for table in as_well])
+    others = np.where(games > 0, payoff, np.inf)
     uniform = np.full(len(players), 1 / len(players))
     return Judgement(
+        by="points" if margins is None else "return",
         games=games, score=score, score_bounds=bounds, by_side=_shares_by_side(sides, len(players)), rating=rating,
         rating_bounds=around(ratings, rating), glicko=glicko[:, 0],
         glicko_bounds=glicko[:, 0] + np.multiply.outer([-1.96, 1.96], glicko[:, 1]), nash=nash,
-        nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * score - 1, np.inf),
-        worst=others.argmin(1), exploitability=np.maximum(0, 0.5 - others.min(1)),
-        uniform_exploitability=nash_conv(two_sided(score - 0.5), [uniform, uniform]) / 2,
-        cyclic=cyclic_share(log_odds(wins, games)),
-        cyclic_by_chance=_cyclic_by_chance(rating, pairs, played.sum(1), games, seed),
+        nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * payoff, np.inf), payoff=payoff,
+        payoff_bounds=payoff_bounds, worst=others.argmin(1), exploitability=np.maximum(0, -others.min(1)),
+        uniform_exploitability=nash_conv(two_sided(payoff), [uniform, uniform]) / 2,
+        cyclic=cyclic_share(advantage), cyclic_by_chance=_spread([cyclic_share(table) for table in by_chance]),
         first_side=_first_side(sides), keys=_keys(sides),
     )  # fmt: skip
 
@@ -118,6 +142,18 @@ def _by_side(players: Sequence[Player], points: Mapping[tuple[str, str], Sequenc
         each = each[: len(each) // 2 * 2]
         played[i, j] = (1 - each[1::2], 1 - each[::2]) if swapped else (each[::2], each[1::2])
     return played
+
+
+def _by_key(
+    players: Sequence[Player], margins: Mapping[tuple[str, str], Sequence[float]]
+) -> dict[tuple[int, int], Array]:
+    """The margins of player i in its games against j, i < j, means over the two games of each key."""
+    each = {}
+    for i, j in combinations(range(len(players)), 2):
+        names, swapped = key(players[i], players[j])
+        own = np.array(margins[names])
+        each[i, j] = own[: len(own) // 2 * 2].reshape(-1, 2).mean(1) * (-1 if swapped else 1)
+    return each
 
 
 def _periods(sides: _Sides, count: int) -> Iterator[list[tuple[int, int, float]]]:
@@ -216,10 +252,10 @@ def around(drawn: Array, found: Array) -> Array:
     return np.array([found - far, found + far])
 
 
-def _cyclic_by_chance(
+def _log_odds_by_chance(
     rating: Array, pairs: Sequence[tuple[int, int]], played: Array, games: NDArray[np.int64], seed: int
-) -> tuple[float, float, float]:
-    """Mean and bounds of the cyclic share of games whose results follow from the ratings and the pairs' draws alone.
+) -> Array:
+    """The log-odds [D, K, K] of games whose results follow from the ratings and the pairs' draws alone.
 
     ``played`` [P, 3]: wins, draws and defeats of the first player of each pair.
     """
@@ -228,7 +264,11 @@ def _cyclic_by_chance(
     drawn = np.minimum(played[:, 1] / games[i, j], 2 * np.minimum(score, 1 - score))
     chances = np.stack([score - drawn / 2, drawn, 1 - score - drawn / 2], 1).clip(0, 1)
     found = seeds.generator(seed, "no cycles").multinomial(games[i, j], chances, (RESAMPLES, len(pairs)))
-    shares = [cyclic_share(log_odds(wins, games)) for wins in tables(pairs, found @ [1, 0.5, 0], games)]
+    return np.array([log_odds(wins, games) for wins in tables(pairs, found @ [1, 0.5, 0], games)])
+
+
+def _spread(shares: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and the bounds of 95 %."""
     low, high = np.quantile(shares, [0.025, 0.975])
     return float(np.mean(shares)), float(low), float(high)
 
@@ -236,7 +276,8 @@ def _cyclic_by_chance(
 def sentences(judged: Judgement, names: Sequence[str], sides: Sequence[str]) -> list[str]:
     """What the numbers say, in words."""
     mean, low, high = judged.cyclic_by_chance
-    rest = f"{judged.cyclic:.0%} of the variance of the log-odds is not explained by one rating for each player"
+    what = "log-odds" if judged.by == "points" else "payoffs"
+    rest = f"{judged.cyclic:.0%} of the variance of the {what} is not explained by one rating for each player"
     if judged.cyclic > high:
         cycles = f"Who beats whom is not only a matter of strength: {rest}, and chance alone gives at most {high:.0%}"
         cycles += f"; about {judged.cyclic - mean:.0%} are cycles, as of rock, paper, scissors."
@@ -253,6 +294,7 @@ def sentences(judged: Judgement, names: Sequence[str], sides: Sequence[str]) -> 
         f"Nash averaging: {', '.join(best)} {'are' if len(best) > 1 else 'is'} what nobody in the set beats.",
         cycles,
         seat,
-        f"Exploitability within the set: {judged.exploitability.min():.3f} of the least exploitable player, "
+        f"Exploitability within the set, in {'points' if judged.by == 'points' else 'returns'}: "
+        f"{judged.exploitability.min():.3f} of the least exploitable player, "
         f"{judged.uniform_exploitability:.3f} of all players equally often.",
     ]

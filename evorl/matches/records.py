@@ -6,7 +6,9 @@ fingerprints of its players, so names and places may change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from evorl.util.names import check_can_be_made, check_names_directory
 
 if TYPE_CHECKING:
     from evorl.matches.players import Player
+    from evorl.opponents.play import Outcome
 
 SETTING, GAMES = "setting.json", "games.jsonl"
 
@@ -32,6 +35,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     points: list[float]
     """Of player a."""
     lengths: list[int]
+    margins: list[float] = []
+    """Half of what player a earned more than the other; none in games that an older version played."""
 
 
 class Record:
@@ -46,6 +51,7 @@ class Record:
             run_directory.write_json(directory, SETTING, setting)
         self.points: dict[tuple[str, str], list[float]] = {}
         self.lengths: dict[tuple[str, str], list[int]] = {}
+        self.margins: dict[tuple[str, str], list[float]] = {}
         if run_directory.exists(directory, GAMES):
             with wrong_data(lambda why: BadRequest(f"{directory / GAMES} is damaged: {why}", "out")):
                 for text in run_directory.lines(directory, GAMES):
@@ -55,19 +61,30 @@ class Record:
     def _add(self, line: Line) -> None:
         pair = line.a, line.b
         points, lengths = self.points.get(pair, []), self.lengths.get(pair, [])
-        if not 0 <= line.first <= len(points) or len(line.points) != len(line.lengths):
+        margins = line.margins or [math.nan] * len(line.points)
+        if not 0 <= line.first <= len(points) or not len(line.points) == len(line.lengths) == len(margins):
             raise ValueError(f"games of {line.a} and {line.b} do not follow one another")
         if not all(0 <= x <= 1 for x in line.points):
             raise ValueError(f"points of {line.a} and {line.b} are not between 0 and 1")
         self.points[pair] = points[: line.first] + line.points
         self.lengths[pair] = lengths[: line.first] + line.lengths
+        self.margins[pair] = self.margins.get(pair, [])[: line.first] + margins
 
-    def add(self, pair: tuple[str, str], first: int, points: Sequence[float], lengths: Sequence[int]) -> None:
-        """Keep the games of a pair from ``first`` on, also after a power cut."""
-        line = Line(*pair, first, list(points), list(lengths))
+    def add(self, outcome: Outcome, pair: tuple[str, str]) -> None:
+        """Keep the games of a pair, by its fingerprints, also after a power cut."""
+        line = Line(*pair, outcome.pair.first, outcome.points, outcome.lengths, outcome.margins)
         self._add(line)
         self._file.append([msgspec.structs.asdict(line)])
         self._file.sync()
+
+    def margins_of(self, players: Sequence[Player]) -> dict[tuple[str, str], list[float]]:
+        """The margins of all pairs of these players. Raises `BadRequest` where games of an older version have none."""
+        names = {key(*pair)[0] for pair in combinations(players, 2)}
+        if any(math.isnan(x) for name in names for x in self.margins[name]):
+            raise BadRequest(
+                f"{self.directory} has games of a version that kept no returns; choose another directory", "out"
+            )
+        return {name: self.margins[name] for name in names}
 
     def close(self) -> None:
         self._file.close()

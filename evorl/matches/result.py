@@ -23,7 +23,8 @@ from evorl.util.text import printable, say
 CAPTION = (
     "Scores are shares of points: a win is 1, a draw 1/2. Ratings are Bradley-Terry on Elo's scale, with intervals by "
     "a Bayesian bootstrap of the games of each pair and seat; Glicko-2 stands with 1.96 deviations. A hatched field is "
-    "a pair whose interval holds one half."
+    "a pair whose interval holds one half. By returns, a payoff is half of what the player of the row earned more in a "
+    "game than that of the column, with intervals by Student's t over episodes, and hatched fields hold zero."
 )
 
 
@@ -65,7 +66,8 @@ def _sentences(entry: Entry, judged: Judgement) -> list[str]:
 
 def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
     """The table of players, the best rating first."""
-    mean = (judged.score.sum(1) - 0.5) / (len(entry.players) - 1)
+    others = len(entry.players) - 1
+    mean, earned = (judged.score.sum(1) - 0.5) / others, judged.payoff.sum(1) / others
     rows = []
     for i in np.argsort(-judged.rating, kind="stable"):
         low, high = judged.rating_bounds[:, i]
@@ -76,8 +78,10 @@ def _rows(entry: Entry, judged: Judgement) -> list[dict[str, str]]:
                 "player": entry.players[i].name, "rating": f"{judged.rating[i]:.0f}",
                 "95 % interval": f"{low:.0f} to {high:.0f}", "Glicko-2": f"{glicko:.0f} ± {most - glicko:.0f}",
                 "Nash share": f"{judged.nash[i]:.3f}", "alpha-rank": f"{judged.alpha[i]:.3f}",
-                "mean score": f"{mean[i]:.3f}", "worst opponent": entry.players[worst].name,
-                "score there": f"{judged.score[i, worst]:.3f}",
+                "mean score": f"{mean[i]:.3f}",
+                **({"mean payoff": f"{earned[i]:+.4g}"} if judged.by == "return" else {}),
+                "worst opponent": entry.players[worst].name, "score there": f"{judged.score[i, worst]:.3f}",
+                **({"payoff there": f"{judged.payoff[i, worst]:+.4g}"} if judged.by == "return" else {}),
             }
         )  # fmt: skip
     return rows
@@ -114,6 +118,10 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
         "Scores of all pairs": pictures["matrix"],
         "Ratings and the mixture of Nash averaging": pictures["ratings"],
     }
+    if judged.by == "return":
+        bounds = np.stack([bound[square] for bound in judged.payoff_bounds])
+        pictures["returns"] = payoff_figures.payoff_figure(names, judged.payoff[square], bounds, by="return")
+        shown["Payoffs of all pairs by returns"] = pictures["returns"]
     if curves := _rating_curves(entry, judged):
         levels = {
             player.name: float(rating)
@@ -172,7 +180,11 @@ def _csv(entry: Entry, judged: Judgement) -> bytes:
     names = [player.name for player in entry.players]
     rows = []
     for i, j in zip(*np.nonzero(judged.games), strict=True):
-        numbers = judged.score[i, j], *judged.score_bounds[:, i, j], *judged.by_side[:, i, j]
+        numbers = [judged.score[i, j], *judged.score_bounds[:, i, j], *judged.by_side[:, i, j]]
+        numbers += [judged.payoff[i, j], *judged.payoff_bounds[:, i, j]]
         rows.append([names[i], names[j], judged.games[i, j], *(f"{x:.6g}" for x in numbers)])
-    header = ("player", "opponent", "games", "score", "low", "high", "score_as_side_0", "score_as_side_1")
+    header = (
+        *("player", "opponent", "games", "score", "low", "high", "score_as_side_0", "score_as_side_1"),
+        *("payoff", "payoff_low", "payoff_high"),
+    )
     return to_csv(header, rows)

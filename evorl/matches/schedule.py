@@ -43,7 +43,7 @@ def play_missing(
         done = total - len(missing)
         for outcome in _outcomes(matches, missing, cluster):
             pair = matches.players[outcome.pair.a], matches.players[outcome.pair.b]
-            record.add(key(*pair)[0], outcome.pair.first, outcome.points, outcome.lengths)
+            record.add(outcome, key(*pair)[0])
             done += 1
             show(done, total)
 
