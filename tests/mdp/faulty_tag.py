@@ -56,6 +56,9 @@ class Faulty(tag.Tag):
         ask = self.battle.ask
         self.battle.ask = lambda side, view, legal, reward=0.0, cost=0: ask(side, view, legal, float("inf"), cost)
 
+    def hush(self):
+        self.battle.ask = lambda *row: None
+
     def forbid(self):
         self.legal = lambda side: [0] * 12
 
@@ -63,6 +66,7 @@ class Faulty(tag.Tag):
 FAULTS = {
     "exit": lambda game, side, view: game.stop(),
     "freeze": lambda game, side, view: time.sleep(3600),
+    "hush": lambda game, side, view: game.hush(),
     "cut": lambda game, side, view: game.cut(),
     "nan": lambda game, side, view: [[float("nan"), *view[0][1:]]],
     "short": lambda game, side, view: [view[0][:3]],
