@@ -86,6 +86,8 @@ if FAULT == "hello":
     OFFER["color"] = "red"
 if FAULT == "same names":
     OFFER["sides"] = ["catcher", "catcher"]
+if FAULT == "no results":
+    OFFER["results"] = []
 if FAULT == "token":
     os.environ["EVORL_TOKEN"] = "guessed"
 if FAULT == "protocol":

@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 
 from evorl.mdp import decision_arrays
-from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, StepLimit, WorldError
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, SavedAtAnyTime, StepLimit, WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
@@ -27,7 +28,7 @@ from evorl.util.stop import check_stop
 from evorl.util.types import StateDict
 
 
-class RemoteArena(EpisodeEndHook, StepLimit, Closes):
+class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
     """Arena over battles in other programs. ``players``: the learner's sides in the episode with a key, always P.
 
     `state_dict` may be called after any `recv`, also while some slots do not wait. Raises `BadRequest` if slots is no
@@ -196,6 +197,8 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         """End a side's episode with its row; the game's next one begins with the last of its sides."""
         shown, match = self._rows, self._battles.game_of(slot)
         end = int(rows.end[0])
+        if end == Ask.GOES_ON:
+            self._check_cut()
         shown.terminated[slot], shown.truncated[slot] = end == Ask.TERMINATED, end != Ask.TERMINATED
         if end != Ask.TERMINATED:
             for final, x in zip(shown.final, rows.inputs, strict=True):
@@ -215,6 +218,14 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
             self._logs.length[slots] = 0
             match.next_episode()
             self._battles.begin(match)
+
+    def _check_cut(self) -> None:
+        """Raise `Mismatch` where an episode that the limit cuts lacks results: a game sends them with its own end."""
+        if names := self._offer.hello.results:
+            raise Mismatch(
+                f"an episode of {self._offer.hello.game} had no end after {self.step_limit:,} steps (eval.max_steps), "
+                f"so it has no {names[0]}: let the game end it after a limit, and declare that limit as mdp.time_limit"
+            )
 
     # -------------------------------------------------------------- battles that are lost
 
