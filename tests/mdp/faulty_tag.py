@@ -34,6 +34,12 @@ def happens() -> bool:
 class Faulty(tag.Tag):
     """One battle, which spoils an ask."""
 
+    def __init__(self, battle):
+        if FAULT == "second" and battle.number and not os.path.exists(MARK):
+            Path(MARK).touch()
+            self.stop()
+        super().__init__(battle)
+
     def view(self, side):
         view = super().view(side)
         return (FAULTS[FAULT](self, side, view) or view) if happens() else view

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from remote_games import FAULTY, TAG
+from remote_games import FAULTY, TAG, Records, opened
 
 import evorl.mdp
 from evorl.mdp.core import StateDict
@@ -60,3 +61,34 @@ def test_an_arena_is_saved_while_some_sides_do_not_wait(monkeypatch: pytest.Monk
     with closing(Remote(command=TAG)) as world:
         evorl.mdp.check(world, slots=6, decisions=30)
     assert saved == [False]
+
+
+def test_a_saved_arena_keeps_what_nobody_has_received_of_ended_episodes() -> None:
+    """The next episode has begun and has no first row yet, so no replay would bring the outcome of the last one."""
+    many = 120
+    with opened(4) as arena:
+        undisturbed = Records(arena).play(many).first(many)
+    with opened(4, f"{FAULTY} pieces -") as arena:
+        inner: Any = arena
+        records = Records(arena)
+        while not any(
+            inner._rows.terminated[slot] for slot in {0, 1, 2, 3} - records.waiting if not inner._ended[slot]
+        ):
+            assert len(records.rows[0]) < many
+            records.send()
+            records.recv()
+        state, had = arena.state_dict(), [len(rows) for rows in records.rows]
+    with opened(4) as arena:
+        arena.load_state_dict(state)
+        later = Records(arena)
+        later.recv()
+        later.rows = [seen[:n] for seen, n in zip(records.rows, had, strict=True)]
+        assert later.play(many).first(many) == undisturbed
+
+
+def test_a_game_that_fails_as_it_begins_an_episode_costs_no_results_of_the_last_one(tmp_path: Path) -> None:
+    with opened(2, f"{FAULTY} second {tmp_path}/mark 0 mortal") as arena:
+        records = Records(arena).play(100)
+    assert (tmp_path / "mark").exists()
+    ended = [(result, ends) for rows in records.rows for _, _, ends, _, result in rows if any(ends)]
+    assert len(ended) > 2 and all(result for result, _ in ended)
