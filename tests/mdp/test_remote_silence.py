@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from remote_games import FAULTY, TAG, Records, opened
+
+from evorl.mdp.remote.server import MAX_STRANGERS
 
 AWAY_S = 0.5
 
@@ -40,3 +44,19 @@ def test_no_game_is_late_that_came_while_evorl_did_not_listen(caplog: pytest.Log
         time.sleep(2.5)
         Records(arena).play(20)
     assert not caplog.messages
+
+
+def test_strangers_that_are_pushed_out_by_others_are_no_longer_read(caplog: pytest.LogCaptureFixture) -> None:
+    """They speak, and more than may be held come, before evorl looks again."""
+    with opened(2) as arena, ExitStack() as held:
+        server = arena._battles._server  # type: ignore[attr-defined]
+        visit = (server.address.host, server.address.port)
+        first = [held.enter_context(socket.create_connection(visit)) for _ in range(MAX_STRANGERS)]
+        server.poll(0)
+        for stranger in first:
+            stranger.sendall(b"\x05")
+        second = [held.enter_context(socket.create_connection(visit)) for _ in range(MAX_STRANGERS)]
+        server.poll(0)
+        assert len(second) == len(server._strangers) == MAX_STRANGERS
+        assert caplog.messages[-1].endswith("there are too many connections")
+        Records(arena).play(5)

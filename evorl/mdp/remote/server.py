@@ -108,7 +108,7 @@ class GameServer:
             if connection.link.unsent or connection in self._writing:
                 self._watch(connection)
         for ready, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
-            if ready.fileobj in self._selector.get_map():  # unless an earlier call has closed it
+            if self._selector.get_map().get(ready.fd) is ready:  # unless an earlier call has closed it
                 ready.data()
         if busy or self._queue:
             self._look_after()
