@@ -95,7 +95,8 @@ namespace Evorl
             catch (ClosedException closed) { if (closed.Message != "") throw; }
         }
 
-        /// <summary>Send what battles have asked, and pass on what has arrived within so many milliseconds (-1: no end).</summary>
+        /// <summary>Send what battles have asked, and pass on what has arrived within so many milliseconds (-1: no end).
+        /// Throws ClosedException once the connection is closed.</summary>
         public void Poll(int milliseconds)
         {
             Flush();
