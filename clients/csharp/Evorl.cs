@@ -48,6 +48,7 @@ namespace Evorl
     {
         public const int Protocol = 1;
         readonly Func<Battle, IGame> begin;
+        readonly Socket socket;
         readonly NetworkStream stream;
         readonly Dictionary<long, Battle> battles = new Dictionary<long, Battle>();
         readonly bool[] bytes;
@@ -67,16 +68,24 @@ namespace Evorl
             var inputs = (Dictionary<string, object>[])offer["inputs"];
             bytes = Array.ConvertAll(inputs, each => each.ContainsKey("dtype") && (string)each["dtype"] == "uint8");
             columns = new Columns(inputs.Length);
-            address = address ?? Environment.GetEnvironmentVariable("EVORL_ADDRESS");
-            var at = address.LastIndexOf(':');
-            var connected = new TcpClient(address.Substring(0, at).Trim('[', ']'), int.Parse(address.Substring(at + 1)));
+            var connected = Connected(address ?? Environment.GetEnvironmentVariable("EVORL_ADDRESS") ?? "");
             connected.NoDelay = true;
+            socket = connected.Client;
             stream = connected.GetStream();
             var hello = new Dictionary<string, object>(offer);
             hello["type"] = "hello";
             hello["protocol"] = Protocol;
             hello["token"] = token ?? Environment.GetEnvironmentVariable("EVORL_TOKEN") ?? "";
             Send(hello);
+        }
+
+        static TcpClient Connected(string address)
+        {
+            var at = address.LastIndexOf(':');
+            ushort port;
+            if (at < 1 || address.Contains("/") || !ushort.TryParse(address.Substring(at + 1), out port))
+                throw new ArgumentException("EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '" + address + "'");
+            return new TcpClient(address.Substring(0, at).Trim('[', ']'), port);
         }
 
         /// <summary>Play until evorl closes the connection.</summary>
@@ -86,20 +95,21 @@ namespace Evorl
             catch (ClosedException closed) { if (closed.Message != "") throw; }
         }
 
-        /// <summary>Send what battles have asked, and pass on what has arrived within so many milliseconds (-1: no end).</summary>
+        /// <summary>Send what battles have asked, and pass on what has arrived within so many milliseconds (-1: no end).
+        /// Throws ClosedException once the connection is closed.</summary>
         public void Poll(int milliseconds)
         {
             Flush();
-            if (!stream.DataAvailable && milliseconds >= 0 && !Wait(milliseconds)) return;
+            if (milliseconds >= 0 && !Readable(milliseconds)) return;
             do Take((Dictionary<string, object>)MessagePack.Unpack(Read(BitConverter.ToInt32(Read(4), 0))));
             while (stream.DataAvailable);
             Flush();
         }
 
-        bool Wait(int milliseconds)
+        /// <summary>Whether something arrives in this time. The end of the connection does, too: Read says so.</summary>
+        bool Readable(int milliseconds)
         {
-            for (var waited = 0; waited < milliseconds && !stream.DataAvailable; waited++) System.Threading.Thread.Sleep(1);
-            return stream.DataAvailable;
+            return socket.Poll((int)Math.Min(1000L * milliseconds, int.MaxValue), SelectMode.SelectRead);
         }
 
         byte[] Read(int size)

@@ -26,7 +26,7 @@ var _heard = 0  # messages that have come
 var _said = 0  # those that evorl knows of
 var _greeted = false
 var _token
-var why = ""  # evorl's reason, if it has closed the connection
+var why = ""  # evorl's reason, if it has closed the connection, or what is wrong with the address
 
 
 func _init(offer, owner, begin, address = OS.get_environment("EVORL_ADDRESS"), token = OS.get_environment("EVORL_TOKEN")):
@@ -36,7 +36,12 @@ func _init(offer, owner, begin, address = OS.get_environment("EVORL_ADDRESS"), t
 	_token = token
 	_clear()
 	var at = address.find_last(":")
-	_peer.connect_to_host(address.substr(0, at), int(address.substr(at + 1)))
+	var port = address.substr(at + 1)
+	if at < 1 or "/" in address or not port.is_valid_integer():
+		why = "EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '%s'" % address
+		printerr(why)
+		return
+	_peer.connect_to_host(address.substr(0, at).trim_prefix("[").trim_suffix("]"), int(port))
 
 
 # Send what battles have asked, and pass on what has arrived; return false once evorl has closed the connection.

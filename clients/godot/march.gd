@@ -29,7 +29,8 @@ func begin(battle):
 
 
 func _idle(_delta):
-	return not client.poll()  # true ends the program
+	if not client.poll():
+		quit()
 
 
 class March:

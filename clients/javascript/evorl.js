@@ -36,7 +36,7 @@
       this.why = "";
       this.closed = options.closed ?? ((why) => { if (why) throw new Error(why); });
       this.clear();
-      const address = options.address ?? environment.EVORL_ADDRESS;
+      const address = options.address ?? environment.EVORL_ADDRESS ?? "";
       this.line = /^wss?:/.test(address) ? new WebSocketLine(address, this) : new SocketLine(address, this);
       this.line.opened = () => this.send({ type: "hello", protocol: PROTOCOL, token, ...offer });
     }
@@ -176,14 +176,19 @@
 
   // ------------------------------------------------------------ lines
 
+  /* What node connects to, as it takes it. */
+  function target(address) {
+    const [, path, host, port] = /^(?:unix:(.+)|\[?([^/\]]+)\]?:(\d+))$/.exec(address) ?? [];
+    if (typeof require === "undefined" || !(path || host))
+      throw new Error(`EVORL_ADDRESS must be HOST:PORT or unix:PATH in node, or ws://HOST:PORT, and is '${address}'`);
+    return path ? { path } : { host, port: Number(port) };
+  }
+
   /* A socket of node: each message has its length before it. */
   class SocketLine {
     constructor(address, client) {
-      const net = require("node:net");
-      const path = address.startsWith("unix:") ? address.slice(5) : null;
-      const at = address.lastIndexOf(":");
-      const where = path ? { path } : { host: address.slice(0, at).replace(/[[\]]/g, ""), port: Number(address.slice(at + 1)) };
-      this.socket = net.connect(where, () => this.opened());
+      const where = target(address);
+      this.socket = require("node:net").connect(where, () => this.opened());
       this.socket.setNoDelay(true);
       this.rest = Buffer.alloc(0);
       this.socket.on("data", (data) => {

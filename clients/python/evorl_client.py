@@ -45,7 +45,7 @@ class Client:
         self._heard = self._said = 0  # messages that have come, and those that evorl knows of
         self._clear()
         self._buffer = bytearray()
-        self._socket = _connected(address or os.environ["EVORL_ADDRESS"])
+        self._socket = _connected(address or os.environ.get("EVORL_ADDRESS", ""))
         token = os.environ.get("EVORL_TOKEN", "") if token is None else token
         self._send({"type": "hello", "protocol": PROTOCOL, "token": token, **offer})
 
@@ -194,6 +194,10 @@ def _connected(address):
         connected.connect(address[5:])
         return connected
     host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        raise ValueError(
+            f"EVORL_ADDRESS must be HOST:PORT, such as 127.0.0.1:5005, or unix:PATH for this client, and is {address!r}"
+        )
     connected = socket.create_connection((host.strip("[]"), int(port)))
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected

@@ -63,8 +63,12 @@ class Policy:
         ``state[:, b] = 0`` begins one in row b.
 
         Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space, and for a mask or a state
-        that does not fit it.
+        that does not fit it; `BadRequest` for a mask or a state that this policy would not look at.
         """
+        if legal is not None and self._mask is None:
+            raise BadRequest("this policy takes no mask, since its world declares none (masked)", "legal")
+        if state is not None and not self.recurrent:
+            raise BadRequest("this policy has no memory (rl.net.lstm), so it takes no state", "state")
         inputs, single = self._read(observation)
         rows = len(inputs[0])
         carry, start = self.learner.carry(rows), None

@@ -90,7 +90,10 @@ class RewardedWorld(WrappedWorld):
 
 
 class RewardedArena(WrappedArena):
-    """The arena of a world, with other rewards."""
+    """The arena of a world, with other rewards.
+
+    Episodes of which the world reports no return have that of its own rewards, as they have without others.
+    """
 
     def __init__(self, arena: Arena, rewards: Rewards) -> None:
         super().__init__(arena)
@@ -100,6 +103,8 @@ class RewardedArena(WrappedArena):
         self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
         self._in_flight = np.zeros(self.slots, np.bool_)  # the outcome of the last action was not received
         self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
+        self._own = np.zeros(self._reward.shape)  # the world's rewards in the episode of each slot
+        self._return = np.zeros(self.slots)  # of the last episode of each slot, by these
 
     def recv(self) -> Decisions:
         decisions = self.arena.recv()
@@ -107,6 +112,7 @@ class RewardedArena(WrappedArena):
         self._reward[rows] = self.rewards.own(decisions.reward[rows])
         acted = self._acted.copy()
         acted[decisions.failed] = False
+        self._add_own(decisions)
         self._in_flight[rows] = False
         if self.rewards.shapes:
             self._value[rows] = self.rewards.value(decisions.inputs)[rows]
@@ -115,7 +121,17 @@ class RewardedArena(WrappedArena):
         for slot, results in decisions.results:
             if acted[slot]:
                 self._reward[slot, 0] += self.rewards.of_results(results)
-        return replace(decisions, reward=self._reward)
+        told = [(slot, {"return": float(self._return[slot]), **results}) for slot, results in decisions.results]
+        return replace(decisions, reward=self._reward, results=told)
+
+    def _add_own(self, decisions: Decisions) -> None:
+        """Add up the world's own rewards; an ended episode leaves its return, and the slot begins the next one."""
+        new = decisions.slots[self._in_flight[decisions.slots]]
+        self._own[new] += decisions.reward[new]
+        self._own[decisions.failed] = 0
+        over = new[decisions.terminated[new] | decisions.truncated[new]]
+        self._return[over] = [sum(own) for own in self._own[over].tolist()]
+        self._own[over] = 0
 
     def _after(self, decisions: Decisions) -> Array:
         """f(s') of the last action of each slot, [B]."""
@@ -132,7 +148,7 @@ class RewardedArena(WrappedArena):
         """With what actions in flight began from. f of the present observations follows from these."""
         return {
             **self.arena.state_dict(),
-            "rewarded": {"before": self._before.copy(), "in_flight": self._in_flight.copy()},
+            "rewarded": {"before": self._before.copy(), "in_flight": self._in_flight.copy(), "own": self._own.copy()},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -140,6 +156,7 @@ class RewardedArena(WrappedArena):
         own = state.get("rewarded", {"before": self._before, "in_flight": False})  # missing in runs of older versions
         self._before[:], self._in_flight[:] = own["before"], own["in_flight"]
         self._acted[:] = self._in_flight
+        self._own[:] = own.get("own", 0.0)  # likewise
 
 
 def flat(inputs: tuple[Array, ...]) -> Array:

@@ -30,9 +30,13 @@ class Metric(NamedTuple):
 METRICS: dict[str, Metric] = {
     # Training episodes, played with the stochastic policy.
     "train/return": Metric(
-        "reward", "undiscounted return, sum of all named rewards, mean over the last 100 episodes, in whole games"
+        "reward",
+        "undiscounted return, sum of all named rewards of the world as it is, mean over the last 100 episodes, in "
+        "whole games",
     ),
-    "train/return_<reward>": Metric("reward", "return of one named reward, for worlds with several"),
+    "train/return_<reward>": Metric(
+        "reward", "return of one named reward as the learner gets it, for worlds with several"
+    ),
     "train/episode_length": Metric(
         "env steps, or a length reported by the world", "mean length of the last 100 episodes"
     ),

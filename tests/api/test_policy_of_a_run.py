@@ -140,6 +140,17 @@ def test_illegal_actions_are_not_taken() -> None:
         ours.act(seen, legal=np.ones(4, bool))
 
 
+def test_a_mask_and_a_state_that_nothing_would_look_at_are_refused() -> None:
+    ours, seen = policy(Gymnasium(id="CartPole-v1")), np.zeros(4)
+    assert ours.act(seen, legal=None, state=None) == ours.act(seen)
+    with pytest.raises(
+        BadRequest, match=r"^legal: this policy takes no mask, since its world declares none \(masked\)$"
+    ):
+        ours.act(seen, legal=[1, 0])
+    with pytest.raises(BadRequest, match=r"^state: this policy has no memory \(rl.net.lstm\), so it takes no state$"):
+        ours.act(seen, state=torch.zeros(2, 1, 8))
+
+
 def test_a_mask_of_lists_is_that_of_the_array() -> None:
     """The rows of a batch of masks were taken for masks of heads."""
     ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]

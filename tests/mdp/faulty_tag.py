@@ -34,6 +34,12 @@ def happens() -> bool:
 class Faulty(tag.Tag):
     """One battle, which spoils an ask."""
 
+    def __init__(self, battle):
+        if FAULT == "second" and battle.number and not os.path.exists(MARK):
+            Path(MARK).touch()
+            self.stop()
+        super().__init__(battle)
+
     def view(self, side):
         view = super().view(side)
         return (FAULTS[FAULT](self, side, view) or view) if happens() else view
@@ -56,6 +62,9 @@ class Faulty(tag.Tag):
         ask = self.battle.ask
         self.battle.ask = lambda side, view, legal, reward=0.0, cost=0: ask(side, view, legal, float("inf"), cost)
 
+    def hush(self):
+        self.battle.ask = lambda *row: None
+
     def forbid(self):
         self.legal = lambda side: [0] * 12
 
@@ -63,6 +72,7 @@ class Faulty(tag.Tag):
 FAULTS = {
     "exit": lambda game, side, view: game.stop(),
     "freeze": lambda game, side, view: time.sleep(3600),
+    "hush": lambda game, side, view: game.hush(),
     "cut": lambda game, side, view: game.cut(),
     "nan": lambda game, side, view: [[float("nan"), *view[0][1:]]],
     "short": lambda game, side, view: [view[0][:3]],
@@ -82,6 +92,8 @@ if FAULT == "hello":
     OFFER["color"] = "red"
 if FAULT == "same names":
     OFFER["sides"] = ["catcher", "catcher"]
+if FAULT == "no results":
+    OFFER["results"] = []
 if FAULT == "token":
     os.environ["EVORL_TOKEN"] = "guessed"
 if FAULT == "protocol":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,8 @@ from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
 NUMPY, TORCH = Body.of("cpu"), Body.of("cpu", torch=True)
+GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"))
+TORCHES = [pytest.param(TORCH, id="cpu"), pytest.param(Body.of("cuda"), id="cuda", marks=GPU)]
 Vector = tuple[float, float]
 
 
@@ -314,25 +317,33 @@ def played(body: Body, games: Games, commands: Commands, rules: Rules) -> Games:
     return Games(*map(body.numpy, outcome.games))
 
 
+@pytest.mark.parametrize("body", TORCHES)
 @pytest.mark.parametrize("seed", range(3))
-def test_both_bodies_play_alike(seed: int) -> None:
+def test_both_bodies_play_alike(seed: int, body: Body) -> None:
     """Within 1e-4 in a step; edges may fall otherwise in one of some hundred games."""
     rules, count = Rules(team_size=3), 300
     games, commands = busy_games(rules, seed, count), drawn_commands(rules, seed, count)
-    one, two = played(NUMPY, games, commands, rules), played(TORCH, games, commands, rules)
+    one, two = played(NUMPY, games, commands, rules), played(body, games, commands, rules)
     same = [alike(slow(rules, one, game), slow(rules, two, game)) for game in range(count)]
     assert sum(same) >= count - 3
 
 
-def arenas(**keys: Any) -> tuple[SoccerArena, SoccerArena]:
+def arenas(body: Body, **keys: Any) -> tuple[SoccerArena, SoccerArena]:
     world = Soccer(seconds=4, **keys)
     slots, episodes = 3 * world.sides, Episodes(3)
-    return SoccerArena(world, slots, episodes), SoccerArena(world, slots, episodes, TORCH)
+    return SoccerArena(world, slots, episodes), SoccerArena(world, slots, episodes, body)
 
 
-@pytest.mark.parametrize("keys", [{}, {"control": "player", "team_size": 3}, {"opponent": "self", "continuous": True}])
-def test_an_arena_of_torch_shows_what_one_of_numpy_shows(keys: dict[str, Any]) -> None:
-    for arena, other in zip(*[[one] for one in arenas(**keys)], strict=True):
+@pytest.mark.parametrize("body", TORCHES)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {}, {"control": "player", "team_size": 3}, {"opponent": "self", "continuous": True},
+        {"left": Team(speed=0.8, kick=1.2), "reward": Rewards(goal=1, possession=0.1, progress=0.5)},
+    ],
+)  # fmt: skip
+def test_an_arena_of_torch_shows_what_one_of_numpy_shows(keys: dict[str, Any], body: Body) -> None:
+    for arena, other in zip(*[[one] for one in arenas(body, **keys)], strict=True):
         for step in range(45):  # beyond the end of an episode
             now, then = arena.recv(), other.recv()
             assert now.inputs[0].dtype == then.inputs[0].dtype == np.float32
@@ -398,7 +409,7 @@ def test_a_game_turned_round_is_the_same_game(strength: Any) -> None:
     [
         {}, {"opponent": "self"}, {"control": "player"}, {"control": "player", "opponent": "self", "team_size": 3},
         {"continuous": True, "team_size": 1}, {"team_size": 11, "goals": 2},
-        {"reward": Rewards(goal=1, possession=0.1, progress=0.5)},
+        {"reward": Rewards(goal=1, possession=0.1, progress=0.5)}, pytest.param({"device": "cuda"}, marks=GPU),
     ],
 )  # fmt: skip
 def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
@@ -575,7 +586,7 @@ def test_sizes_of_no_game_are_refused(keys: dict[str, Any], line: str) -> None:
     assert str(error.value).startswith(line)
 
 
-@pytest.mark.parametrize("body", [NUMPY, TORCH])
+@pytest.mark.parametrize("body", [pytest.param(NUMPY, id="numpy"), *TORCHES])
 def test_the_longest_times_are_counted(body: Body) -> None:
     most = 2.0**31
     long = Tackle(time=most, recovery=most)

@@ -9,12 +9,14 @@ side fails (`Decisions.failed`), and the episode begins anew with the same key.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from evorl.mdp import decision_arrays
-from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, StepLimit, WorldError
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, SavedAtAnyTime, StepLimit, WorldError
+from evorl.mdp.decision_arrays import digest, empty_decisions, restore_states, save_states
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
@@ -27,7 +29,7 @@ from evorl.util.stop import check_stop
 from evorl.util.types import StateDict
 
 
-class RemoteArena(EpisodeEndHook, StepLimit, Closes):
+class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
     """Arena over battles in other programs. ``players``: the learner's sides in the episode with a key, always P.
 
     `state_dict` may be called after any `recv`, also while some slots do not wait. Raises `BadRequest` if slots is no
@@ -44,7 +46,8 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         if slots < 1 or slots % self.sides:
             raise BadRequest(f"{slots} slots cannot be divided among games of {self.sides} sides", "rl.slots")
         self._repeats = offer.hello.repeats
-        self._rows = decision_arrays.empty_decisions(self.spec, slots)
+        self._rows = empty_decisions(self.spec, slots)
+        self._last = replace(self._rows, inputs=self._rows.final, legal=self._rows.final_legal)  # as states of slots
         self._new_battles: Callable[[], Battles] = partial(
             Battles, server, slots, self.sides, episodes, players, deadline_s
         )
@@ -196,6 +199,8 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         """End a side's episode with its row; the game's next one begins with the last of its sides."""
         shown, match = self._rows, self._battles.game_of(slot)
         end = int(rows.end[0])
+        if end == Ask.GOES_ON:
+            self._check_cut()
         shown.terminated[slot], shown.truncated[slot] = end == Ask.TERMINATED, end != Ask.TERMINATED
         if end != Ask.TERMINATED:
             for final, x in zip(shown.final, rows.inputs, strict=True):
@@ -216,6 +221,14 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
             match.next_episode()
             self._battles.begin(match)
 
+    def _check_cut(self) -> None:
+        """Raise `Mismatch` where an episode that the limit cuts lacks results: a game sends them with its own end."""
+        if names := self._offer.hello.results:
+            raise Mismatch(
+                f"an episode of {self._offer.hello.game} had no end after {self.step_limit:,} steps (eval.max_steps), "
+                f"so it has no {names[0]}: let the game end it after a limit, and declare that limit as mdp.time_limit"
+            )
+
     # -------------------------------------------------------------- battles that are lost
 
     def _lose(self, match: Match, why: str, gone: bool) -> None:
@@ -226,11 +239,11 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         if self._repeats:
             return
         self._broken[slots] |= self._waits[slots] | (self._logs.length[slots] > 0)
-        self._ended[slots] = False
+        ended, self._ended[slots] = self._ended.copy(), False
         self._logs.length[slots] = 0
         for slot in slots:
             self._held.pop(slot, None)
-            if not self._waits[slot]:
+            if ended[slot]:  # those of an episode before are still to be received
                 self._results.pop(slot, None)
 
     def _recover(self, slots: Array, rows: Rows) -> Array:
@@ -294,11 +307,32 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         state: StateDict = {
             "episode": np.array([match.number for match in self._battles.games], np.int64),
             "waits": waits, "broken": self._broken.copy(), "lengths": lengths, "actions": actions,
+            "outcomes": self._outcomes_to_tell(~(waits | self._ended | self._broken)),
         }  # fmt: skip
         if self._repeats:
-            digests = [decision_arrays.digest(self._rows, slot) for slot in waiting.tolist()]
+            digests = [digest(self._rows, slot) for slot in waiting.tolist()]
             return state | {"digests": np.array(digests, np.int64)}
-        return state | {"seen": decision_arrays.save_states(self._rows, waiting)}
+        return state | {"seen": save_states(self._rows, waiting)}
+
+    def _outcomes_to_tell(self, slots: Array) -> StateDict:
+        """Those of ended episodes, of slots in this mask. No replay brings them, since the next episodes have begun."""
+        rows, names = self._rows, ("length", *self._offer.hello.results)
+        over = np.flatnonzero((rows.terminated | rows.truncated) & slots)
+        results = [[self._results[slot][name] for name in names] for slot in over.tolist()]
+        return {
+            "slots": over, "reward": rows.reward[over], "terminated": rows.terminated[over],
+            "truncated": rows.truncated[over], "cost": self._cost[over], "last": save_states(self._last, over),
+            "results": np.array(results, np.float64).reshape(len(over), len(names)),
+        }  # fmt: skip
+
+    def _load_outcomes(self, state: StateDict) -> None:
+        """The first rows of the next episodes will bring them."""
+        rows, slots, names = self._rows, np.asarray(state["slots"]), ("length", *self._offer.hello.results)
+        rows.reward[slots], self._cost[slots] = state["reward"], state["cost"]
+        rows.terminated[slots], rows.truncated[slots] = state["terminated"], state["truncated"]
+        restore_states(self._last, slots, state["last"])
+        for slot, results in zip(slots.tolist(), state["results"].tolist(), strict=True):
+            self._results[slot] = dict(zip(names, results, strict=True))
 
     def load_state_dict(self, state: StateDict) -> None:
         """Raises ValueError for another number of slots, `WorldError` if a replay reaches another state."""
@@ -309,19 +343,21 @@ class RemoteArena(EpisodeEndHook, StepLimit, Closes):
         self._reset()
         for match, number in zip(self._battles.games, state["episode"], strict=True):
             match.number = int(number)
+        if "outcomes" in state:  # missing in runs of older versions
+            self._load_outcomes(state["outcomes"])
         slots = np.flatnonzero(waits)
         self._recovering = True
         if self._repeats:
             self._logs.load(state["lengths"], state["actions"])
             self._loading[:] = self._waits[:] = waits
             self._wait(lambda: not some(self._loading))
-            for slot, digest in zip(slots.tolist(), state["digests"].tolist(), strict=True):
-                if decision_arrays.digest(self._rows, slot) != digest:
+            for slot, expected in zip(slots.tolist(), state["digests"].tolist(), strict=True):
+                if digest(self._rows, slot) != expected:
                     self._differs(slot)
         else:
             self._waits[:] = waits
             self._broken[:] = state["broken"] | waits | (np.asarray(state["lengths"]) > 0)
-            decision_arrays.restore_states(self._rows, slots, state["seen"])
+            restore_states(self._rows, slots, state["seen"])
         self._later = [slot for slot in self._fresh if not waits[slot]]
         self._fresh = slots.tolist()
         self._clear_outcomes(slots)

@@ -88,6 +88,7 @@ class Battles:
         self._clock = HearingClock()
         self._look = 0.0  # when silent battles are looked for again
         self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
+        self._moment = np.zeros(slots // sides)  # the same by the clock of connections, which does not rest
         self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
         self._battle, self._side = np.zeros((2, slots), np.int64)
         self._room = np.full(slots, -1)  # where in `_rooms` its connection is
@@ -126,7 +127,7 @@ class Battles:
         self._room[part], self._side[part] = self._rooms.index(connection), players
         self.sent[part], self.asked[part], self.over[part] = 0, False, False
         self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
-        self._since[match.index] = self._clock()
+        self._note(match.index)
         self._battle[part] = connection.begin(place, seed31(seed), players, slots)
         self._last[match.index] = connection.said
 
@@ -154,7 +155,7 @@ class Battles:
         """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
         self.sent[slots] += 1
         self.asked[slots] = False
-        self._since[self._game[slots]] = self._clock()
+        self._note(self._game[slots])
         if self._only >= 0:
             self._act(self._only, slots, actions)
             return
@@ -173,9 +174,13 @@ class Battles:
 
     def hear(self, slots: Array, over: Array) -> None:
         """Note that slots have asked, or that their episodes are ``over``."""
-        self._since[self._game[slots]] = self._clock()
+        self._note(self._game[slots])
         self.asked[slots] = ~over
         self.over[slots] = over
+
+    def _note(self, games: int | Array) -> None:
+        """Note that games speak, or are spoken to."""
+        self._since[games], self._moment[games] = self._clock(), time.monotonic()
 
     def settled(self, slots: list[int]) -> list[int]:
         """Return the slots whose games are known to send no more rows until they get an answer.
@@ -224,11 +229,14 @@ class Battles:
         return soonest
 
     def _silence(self, match: Match) -> None:
-        """Lose a battle that owes a row for too long; its whole connection if that is silent."""
+        """Lose a battle that owes a row for too long; its whole connection if that has said nothing since, either.
+
+        How long ago a connection spoke would not tell: during an evaluation its other battles wait for evorl.
+        """
         assert match.place is not None
         connection, _ = match.place
         why = f"said nothing for {self._deadline_s:g} s"
-        if connection.spoke + self._deadline_s <= time.monotonic():
+        if connection.spoke <= self._moment[match.index]:
             self._server.cut(connection, why)
         else:
             self.reject(match, f"{why} of this battle")

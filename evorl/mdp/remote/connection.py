@@ -40,7 +40,7 @@ class Connection:
         self._slots = np.full((self.capacity, sides), -1)
         self._owed = np.zeros((self.capacity, sides), np.bool_)  # sides whose next rows are to come
         self.spoke = time.monotonic()
-        """When it last said something."""
+        """When it last said something, by `time.monotonic`."""
         self.said = self.heard = 0
         """Messages that it was sent, and those that came before its last rows."""
 

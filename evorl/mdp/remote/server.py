@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import selectors
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from evorl.mdp.core import WorldError
-from evorl.mdp.remote.address import listener
+from evorl.mdp.remote.address import BACKLOG, listener
 from evorl.mdp.remote.connection import Connection, Receiver
 from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Welcome, encoded, read_hello
@@ -107,7 +108,7 @@ class GameServer:
             if connection.link.unsent or connection in self._writing:
                 self._watch(connection)
         for ready, _ in self._selector.select(min(timeout, PASS_S) if busy else timeout):
-            if ready.fileobj in self._selector.get_map():  # unless an earlier call has closed it
+            if self._selector.get_map().get(ready.fd) is ready:  # unless an earlier call has closed it
                 ready.data()
         if busy or self._queue:
             self._look_after()
@@ -146,15 +147,19 @@ class GameServer:
     # -------------------------------------------------------------- connections
 
     def _accept(self) -> None:
+        """Take all who have come: one who came while evorl computed must not seem late because it is not the first."""
         with suppress(OSError):
-            connected, _ = self._socket.accept()
-            stranger = _Stranger(Link(connected), time.monotonic())
-            self._strangers.append(stranger)
-            self._selector.register(connected, selectors.EVENT_READ, lambda: self._greet(stranger))
-            if len(self._strangers) > MAX_STRANGERS:
-                self._refuse(self._strangers[0], "there are too many connections")
-            if stranger in self._strangers:
-                self._greet(stranger)
+            for _ in range(BACKLOG):
+                self._take(self._socket.accept()[0])
+
+    def _take(self, connected: socket.socket) -> None:
+        stranger = _Stranger(Link(connected), time.monotonic())
+        self._strangers.append(stranger)
+        self._selector.register(connected, selectors.EVENT_READ, lambda: self._greet(stranger))
+        if len(self._strangers) > MAX_STRANGERS:
+            self._refuse(self._strangers[0], "there are too many connections")
+        if stranger in self._strangers:
+            self._greet(stranger)
 
     def _greet(self, stranger: _Stranger) -> None:
         """Read a hello if it has arrived, and let its sender in."""

@@ -1,0 +1,94 @@
+"""Episodes of games in other programs that evorl cuts, or saves in their midst."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from remote_games import FAULTY, TAG, Records, opened
+
+import evorl.mdp
+from evorl.mdp.core import StateDict
+from evorl.mdp.forms import Mismatch
+from evorl.mdp.remote import Remote
+from evorl.mdp.remote.arena import RemoteArena
+from evorl.nets.policy import Net
+from evorl.rl.core import Episode
+from evorl.rl.evaluation import play_episodes
+from evorl.rl.ppo import PPO
+from evorl.training.train import spec
+
+
+def played(max_steps: int, **keys: Any) -> list[Episode]:
+    with closing(Remote(opponent="game", **keys)) as world:
+        learner = PPO(net=Net(hidden=(4,))).learner(spec(world), 0, torch.device("cpu"))
+        return play_episodes(learner, world, 0, 3, max_steps, deterministic=True)
+
+
+def test_an_episode_that_is_cut_has_no_results_of_its_game() -> None:
+    """They would be those of no episode: 0."""
+    line = (
+        r"an episode of tag had no end after 5 steps \(eval.max_steps\), so it has no fitness: let the game end it "
+        "after a limit, and declare that limit as mdp.time_limit"
+    )
+    with pytest.raises(Mismatch, match=f"^{line}$"):
+        played(5, command=TAG)
+
+
+def test_an_episode_that_its_game_ends_at_the_limit_has_its_results() -> None:
+    ended = [(one.length, one.results["win"], one.ret) for one in played(200, command=TAG)]
+    assert any(length == 200 for length, _, _ in ended)
+    assert all(win == (ret == 1) for _, win, ret in ended)
+
+
+def test_an_episode_of_a_game_without_results_is_cut() -> None:
+    cut = played(5, command=f"{FAULTY} 'no results' -")
+    assert all(5 <= one.length <= 7 and not one.results for one in cut)
+
+
+def test_an_arena_is_saved_while_some_sides_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sides decide at their own times, so there may be no moment at which all of them wait."""
+    saved, save = list[bool](), RemoteArena.state_dict
+
+    def state_dict(arena: RemoteArena) -> StateDict:
+        saved.append(bool(arena._waits.all()))
+        return save(arena)
+
+    monkeypatch.setattr(RemoteArena, "state_dict", state_dict)
+    with closing(Remote(command=TAG)) as world:
+        evorl.mdp.check(world, slots=6, decisions=30)
+    assert saved == [False]
+
+
+def test_a_saved_arena_keeps_what_nobody_has_received_of_ended_episodes() -> None:
+    """The next episode has begun and has no first row yet, so no replay would bring the outcome of the last one."""
+    many = 120
+    with opened(4) as arena:
+        undisturbed = Records(arena).play(many).first(many)
+    with opened(4, f"{FAULTY} pieces -") as arena:
+        inner: Any = arena
+        records = Records(arena)
+        while not any(
+            inner._rows.terminated[slot] for slot in {0, 1, 2, 3} - records.waiting if not inner._ended[slot]
+        ):
+            assert len(records.rows[0]) < many
+            records.send()
+            records.recv()
+        state, had = arena.state_dict(), [len(rows) for rows in records.rows]
+    with opened(4) as arena:
+        arena.load_state_dict(state)
+        later = Records(arena)
+        later.recv()
+        later.rows = [seen[:n] for seen, n in zip(records.rows, had, strict=True)]
+        assert later.play(many).first(many) == undisturbed
+
+
+def test_a_game_that_fails_as_it_begins_an_episode_costs_no_results_of_the_last_one(tmp_path: Path) -> None:
+    with opened(2, f"{FAULTY} second {tmp_path}/mark 0 mortal") as arena:
+        records = Records(arena).play(100)
+    assert (tmp_path / "mark").exists()
+    ended = [(result, ends) for rows in records.rows for _, _, ends, _, result in rows if any(ends)]
+    assert len(ended) > 2 and all(result for result, _ in ended)
