@@ -184,7 +184,9 @@ class OpponentArena(Closes):
         self._return[acted] += decisions.reward[acted].sum(1)
         self._return[decisions.failed] = 0
         ended = rows[decisions.terminated[rows] | decisions.truncated[rows]]
-        self._whole[ended], self._return[ended] = self._return[ended], 0
+        told = dict(decisions.results)  # the world's own return, where a wrapper changes rewards
+        self._whole[ended] = [told.get(row, {}).get("return", self._return[row]) for row in ended.tolist()]
+        self._return[ended] = 0
 
     def _end(self, slots: Array, rows: Array, decisions: Decisions) -> None:
         """End the episodes of these slots, in which the learner decided for these sides."""
