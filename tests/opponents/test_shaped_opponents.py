@@ -16,13 +16,13 @@ from evorl.training.train import spec
 from evorl.util.seed import Episodes
 
 DUEL = experiment_of("mdp=duel", "mdp.ground.limit=3").mdp.all_sides()
-GAMES = 2
+GAMES = 3
 
 
 def returns(world: World) -> list[tuple[float, float]]:
     """Of the learner and its opponent, in the first episodes of every game."""
     with closing(against(world, GAMES, Episodes(5, "games"), table_of(world, (0.0, 1.0)))) as arena:
-        seen = play_slots(arena, policy(world, 1), EvaluationNoise(arena, 0, deterministic=True), [1] * GAMES)
+        seen = play_slots(arena, policy(world, 1), EvaluationNoise(arena, 0, deterministic=True), [2] * GAMES)
     return [(episode.ret, episode.results[RETURN]) for game in seen for episode in game]
 
 
