@@ -131,7 +131,7 @@ def describe(runs: Sequence[RunRecord], world: str) -> str:
     """Return world, algorithm, evolver, seeds and budget: ``pong · ppo · seed 0 · 40,000 environment steps``."""
     used = ("rl", "ec") if any(run.has_learner for run in runs) else ("ec",)
     chosen = [{run.choices.get(group) or "none" for run in runs} for group in used]
-    names = [", ".join(sorted(choice - {"none"})) for choice in chosen]
+    names = [", ".join(sorted(choice if len(choice) > 1 else choice - {"none"})) for choice in chosen]
     facts = [world, *(name for name in names if 0 < len(name) <= MAX_NAMES), seeds(runs), budget(runs)]
     return " · ".join(fact for fact in facts if fact)
 

@@ -14,6 +14,8 @@ from evorl.analysis.population import PopulationLog
 
 GOES_ON = "goes on"
 """Role of an individual that continues the same member (`evorl.ec.pbt`)."""
+MATCH = "match"
+"""Role of games among policies that are there already (`evorl.ec.psro`), which have no place in a lineage."""
 LEAVES = 50
 """Least number of newest individuals whose descent is drawn."""
 
@@ -64,6 +66,7 @@ def _parents(log: PopulationLog) -> dict[int, int | None]:
     """Return the row of the first parent of each row, in the order of ids."""
     rows = log.row_of_id
     ordered = [rows[number] for number in sorted(rows)]
+    ordered = [row for row in ordered if log.individuals[row].role != MATCH]
     known = {row: rows.get(log.individuals[row].parents[0]) for row in ordered if log.individuals[row].parents}
     return {row: parent if (parent := known.get(row)) is not None and parent < row else None for row in ordered}
 
@@ -92,9 +95,8 @@ def _began(log: PopulationLog, row: int) -> float:
 
 def _descent(log: PopulationLog, parents: Mapping[int, int | None]) -> Lineage:
     """Return the tree of the newest individuals: parents are centred on their children, branches do not cross."""
-    total = len(log.individuals)
     kept: dict[int, list[int]] = {}  # children, by row
-    for leaf in range(total - min(total, max(log.size, LEAVES)), total):
+    for leaf in sorted(parents)[-max(log.size, LEAVES) :]:
         row: int | None = leaf
         child: int | None = None
         while row is not None:

@@ -93,12 +93,13 @@ class RatingCurve(NamedTuple):
     steps: Array  # [N] environment steps
     rating: Array  # [N]
     bounds: Array  # [2, N]
+    one: bool  # whether all are of one learner, so that a line may join them
 
 
 def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping[str, float]) -> Figure:
     """Return the ratings of runs over environment steps, with intervals; ``levels``: ratings of players without steps.
 
-    Policies of the same steps are of several learners, as in a league, so no line connects them.
+    The policies of a league are of several learners, so no line connects them.
     """
     from matplotlib.figure import Figure
 
@@ -107,16 +108,23 @@ def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping
         axes = figure.subplots()
         for number, (name, curve) in enumerate(curves.items()):
             colour = COLOURS[number % len(COLOURS)]
-            line = "-" if len({*curve.steps.tolist()}) == len(curve.steps) else ""
             axes.vlines(curve.steps, curve.bounds[0], curve.bounds[1], color=colour, alpha=0.4, linewidth=3)
-            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=short(name))
+            axes.plot(
+                curve.steps,
+                curve.rating,
+                "o",
+                linestyle="-" if curve.one else "",
+                color=colour,
+                markersize=4,
+                label=short(name),
+            )
         for name, rating in levels.items():
             axes.axhline(rating, color=MUTED, linestyle=":", label=short(name))
         readable_axis(axes.xaxis, 6)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("points of Elo")
         axes.set_title("Rating over steps, 95 % interval")
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8.5)
     return figure
 
 

@@ -12,6 +12,7 @@ from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
 from evorl.analysis.opponents import opponent_figure
 from evorl.analysis.panels import Panel
+from evorl.analysis.payoffs import payoff_table_figure
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.population_figures import population_figures
 from evorl.analysis.sweep_figure import sweep_figure
@@ -49,6 +50,9 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
         for number, log in enumerate(part.opponents.values()):
             which = f"opponents{number}" if len(part.opponents) > 1 else "opponents"
             yield part.stem + which, opponent_figure(log), describe([log.run], part.name)
+        for number, (title, table) in enumerate(part.payoffs.items()):
+            which = f"payoffs{number}" if len(part.payoffs) > 1 else "payoffs"
+            yield part.stem + which, payoff_table_figure(table), f"{title} · after {table.step:,} environment steps"
 
 
 def metrics_pictures(content: Content) -> dict[str, dict[str, bytes]]:

@@ -32,6 +32,7 @@ from evorl.util.errors import BadRequest, nearest, wrong_data
 from evorl.util.names import no_such_run
 
 if TYPE_CHECKING:
+    from evorl.ec.core import Individual
     from evorl.mdp.core import Spec, World
     from evorl.opponents.sampler import RunPolicy
     from evorl.rl.network_learner import NetworkLearner
@@ -162,11 +163,17 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
         return _snapshot_at(place, experiment, key)
     with _errors_named(place, key):
         path, run = checkpoint_of(Path(place.directory), place.which)
-        state = saved_policy(experiment, path, run, None).policy
-        if state is None:
+        saved = saved_policy(experiment, path, run, None)
+        if saved.policy is None:
             raise BadRequest(f"{path} holds no policy")
-        learner = learner_of(experiment, state, torch.device("cpu"), path)
-    return LoadedPolicy(path, int(run["steps"]), cast("NetworkLearner[Any]", learner))
+        learner = learner_of(experiment, saved.policy, torch.device("cpu"), path)
+    return LoadedPolicy(path, _learned(saved.individual, int(run["steps"])), cast("NetworkLearner[Any]", learner))
+
+
+def _learned(individual: Individual | None, otherwise: int) -> int:
+    """The steps that an individual has learned for, since it began; those of the run where it has no own."""
+    memory = {} if individual is None else individual.memory or {}
+    return int(memory.get("steps", otherwise))
 
 
 def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
@@ -183,8 +190,7 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
     path = directory / "checkpoints" / str(steps[-1])
     assert state is not None and individual is not None
     learner = learner_of(experiment, state, torch.device("cpu"), path)
-    learned = int((individual.memory or {}).get("steps", 0))  # of its agent, since that began
-    return LoadedPolicy(path, learned, cast("NetworkLearner[Any]", learner))
+    return LoadedPolicy(path, _learned(individual, 0), cast("NetworkLearner[Any]", learner))
 
 
 # ------------------------------------------------------------------ in the pool of a learner

@@ -29,6 +29,8 @@ from evorl.util.errors import BadRequest
 from evorl.util.text import say
 from evorl.util.types import Natural
 
+GAMES = 200
+"""Of a pair, unless the command says so."""
 FEWEST_BY_RETURN = 4
 """Games of a pair: intervals of returns are over episodes, which both games with exchanged sides share."""
 PERIOD_S = 5.0
@@ -45,10 +47,10 @@ class Request:
     """Run directories, or patterns of them: RUN_DIR is its latest checkpoint; others are RUN_DIR@best, RUN_DIR@STEP and
     RUN_DIR@all. rule is the world's own player, sb3:FILE and cleanrl:FILE are policies of other libraries. The world is
     that of the first run."""
-    games: Annotated[int, Meta(ge=2)] = 200
-    """Games of each pair, an even number; those of an earlier command count."""
+    games: Annotated[int, Meta(ge=2)] | None = None
+    """Games of each pair, an even number; those of an earlier command count. null is 200."""
     width: Annotated[float, Meta(ge=0.01, lt=1)] | None = None
-    """Play each pair until the 95 % interval of its score is narrower than this, and games= does not count."""
+    """Play each pair until the 95 % interval of its score is narrower than this, in place of games=."""
     by: Literal["points", "return"] = "points"
     """What Nash averaging, alpha-rank, exploitability and cycles are of: points of wins and draws, or returns. Ratings
     are of points."""
@@ -73,13 +75,18 @@ def asks_for_matrix(words: Sequence[str]) -> bool:
 
 def command(words: Sequence[str]) -> None:
     """Play the missing games, and write and print the results of all. Raises `BadRequest`."""
+    if any(word.startswith("run=") for word in words):
+        raise BadRequest("is for one run; matrix=true takes players=[RUN_DIR,...]", "run")
     ours = [word for word in words if not word.startswith(("cluster=", "cluster."))]
     request = config.parse_request(Request, ours)
     if not request.matrix:
         raise BadRequest("is for matrix=true", "players")
-    if request.games % 2:
-        raise BadRequest(f"must be even, as both players of a pair play each side: {request.games}", "games")
-    if request.by == "return" and request.games < FEWEST_BY_RETURN:
+    games = GAMES if request.games is None else request.games
+    if request.games is not None and request.width is not None:
+        raise BadRequest("width says how many games are played; leave one of them out", "games")
+    if games % 2:
+        raise BadRequest(f"must be even, as both players of a pair play each side: {games}", "games")
+    if request.by == "return" and games < FEWEST_BY_RETURN:
         raise BadRequest(f"by=return needs {FEWEST_BY_RETURN} games of each pair or more", "games")
     check_chosen_once(words)
     cluster = _cluster([word for word in words if word not in ours])
@@ -98,7 +105,7 @@ def command(words: Sequence[str]) -> None:
         record = records.Record(out, setting)
         try:
             matches = Matches(entry.world, entry.players, request.seed, request.deterministic)
-            play_missing(matches, record, games_wanted(request.games, request.width), cluster, _Progress())
+            play_missing(matches, record, games_wanted(games, request.width), cluster, _Progress())
         finally:
             record.close()
         margins = record.margins_of(entry.players) if request.by == "return" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from evorl import __version__
 from evorl.analysis.csv_files import to_csv
 from evorl.analysis.payoff_figures import RatingCurve
+from evorl.jobs.run_players import SNAPSHOT
 from evorl.matches.judge import Judgement, sentences
 from evorl.matches.players import Entry
 from evorl.matches.records import Record, key
@@ -165,8 +166,11 @@ def _rating_curves(entry: Entry, judged: Judgement) -> dict[str, RatingCurve]:
         if steps.min() < steps.max():
             order = np.array(family)[np.argsort(steps, kind="stable")]
             name = entry.players[family[0]].name
+            ordered = [entry.players[i] for i in order]
+            alike = all(a.step < b.step or a.fingerprint == b.fingerprint for a, b in pairwise(ordered))
+            one = alike and not any(f"@{SNAPSHOT}" in player.name for player in ordered)
             curves[name.rpartition("@")[0] or name] = RatingCurve(
-                np.sort(steps), judged.rating[order], judged.rating_bounds[:, order]
+                np.sort(steps), judged.rating[order], judged.rating_bounds[:, order], one
             )
     return curves
 

@@ -78,6 +78,7 @@ class Population(PopulationLoop[Task]):
         self.ranked_by_games = bool(by) and plan.evaluate is None  # against each other, not by the world's fitness
         by = "first fitness" if plan.evaluate is not None else by  # its games are the individual's own
         self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan, by))
+        self.any_game = False  # whether a game of an individual has ended in this session
         self.leader_genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:
@@ -170,10 +171,15 @@ class Population(PopulationLoop[Task]):
             for evaluation, _, seconds in answered
         ]
         self.dispatcher.tell(evaluations)
+        games = [(one.individual.memory or {}).get("games", {}).get("points", ()) for one in evaluations]
+        self.any_game |= any(len(points) > 0 for points in games)
         before = self.evolver.generation
         metrics = self._learn(evaluations, answer.seen)
         if isinstance(self.evolver, Ranking):
             self._follow_leader(self.evolver)
+        if self.ranked_by_games and not self.any_game and self.evolver.generation > before == 0:
+            log.warning("no game ended in a slice: each of the rl.slots plays ec.train_steps / rl.slots steps of it; "
+                        "raise ec.train_steps")  # fmt: skip
         tables = []
         if isinstance(self.evolver, Tabular) and self.evolver.generation > before:
             tables = [{"step": self.steps, **self.evolver.table()}]
@@ -301,6 +307,8 @@ class Population(PopulationLoop[Task]):
     def result(self) -> dict[str, Any]:
         named = self.best_individual.named
         if named is None:
+            log.warning("nobody is named best: the budget ended before the first generation; raise it, or lower "
+                        "ec.train_steps or ec.episodes")  # fmt: skip
             return {"best": None}
         about = self.best_individual.result()
         if self.ranked_by_games:

@@ -16,6 +16,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Learning": ("train/", "eval/"),
     "Losses and policy": ("loss/", "policy/", "value/", "optimizer/", "custom/"),
     "Population": ("population/", "selection/"),
+    "Opponents": ("opponents/", "league/"),
     "Speed and system": ("",),
 }
 """Title of each section and the prefixes of its metrics; the first match counts."""

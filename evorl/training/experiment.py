@@ -89,7 +89,10 @@ class Experiment:
         if self.opponents is None:
             return
         if self.ec is not None:
-            raise BadRequest("opponents are those of one learner so far, with ec=none", "opponents")
+            raise BadRequest(
+                "opponents are those of one learner, with ec=none; leave it out: a population chooses its own",
+                "opponents",
+            )
         if isinstance(self.opponents, Pooled) and self.rl.asynchronous:
             raise BadRequest("opponents are chosen between two batches; add rl.asynchronous=false", "opponents")
 

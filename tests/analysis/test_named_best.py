@@ -65,3 +65,17 @@ def test_of_a_search_the_named_job_is_the_best(tmp_path: Path) -> None:
     (tmp_path / "best.json").write_text(json.dumps({**about, "candidates": ["a"]}))
     found = read_search_log(tmp_path)
     assert found is not None and found.best == found.named == 3
+
+
+def test_matches_among_policies_have_no_place_in_a_lineage(tmp_path: Path) -> None:
+    """Of PSRO whose oracles begin anew nobody has a parent, though matches name a policy as theirs."""
+    oracles = [line(n, 1.0, parents=[], role="oracle") for n in range(4)]
+    matches = [line(n, None, parents=[n - 4], role="match") for n in range(4, 8)]
+    (tmp_path / "population.jsonl").write_text("".join(oracles + matches))
+    anew = read_population_log(RunRecord(directory=tmp_path, config={}))
+    assert anew is not None and find_lineage(anew) is None
+    going_on = [line(n, 1.0, parents=[n - 2], role="oracle") for n in range(8, 10)]
+    (tmp_path / "population.jsonl").write_text("".join(oracles + matches + going_on).replace("[6]", "[0]"))
+    log = read_population_log(RunRecord(directory=tmp_path, config={}))
+    found = None if log is None else find_lineage(log)
+    assert found is not None and {life.row for life in found.lifespans} == {0, 1, 2, 3, 8, 9}
