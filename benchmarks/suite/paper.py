@@ -7,14 +7,5 @@ from evorl.reproduction.table import Paper
 PAPER = Paper(
     title="Baselines",
     source="No paper: what the learners and evolvers do at their own settings, beside Stable-Baselines3.",
-    tables=(
-        "on_policy",
-        "off_policy",
-        "more_worlds",
-        "other_learners",
-        "tuned",
-        "tuned_atari",
-        "evolution",
-        "no_difference",
-    ),
+    tables=("on_policy", "off_policy", "more_worlds", "other_learners", "tuned", "evolution", "no_difference"),
 )
