@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
 """Okabe and Ito (2008): distinguishable with any kind of colour vision."""
 INK, MUTED, RULE, PAPER = "#1f2328", "#636c76", "#e3e6ea", "#fefefe"
+DPI = 180
+"""Of PNG pictures."""
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 """Line styles for groups beyond the colours, and the signs that mark them in front of a label."""
 
@@ -158,7 +160,7 @@ def render(figure: Figure, subtitle: str = "") -> dict[str, bytes]:
         if subtitle:
             text, box = _add_subtitle(figure, box or figure.bbox_inches, subtitle)
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=180, bbox_inches=box, pil_kwargs={"compress_level": 3})
+        figure.savefig(png, format="png", dpi=DPI, bbox_inches=box, pil_kwargs={"compress_level": 3})
         figure.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
         if text:
             text.remove()
@@ -185,6 +187,7 @@ def settle(figure: Figure) -> None:
         assert isinstance(text, Text)
         text.set_text(printable(text.get_text(), lines=True))
     if (engine := figure.get_layout_engine()) is not None:
+        figure.set_dpi(DPI)  # that of the picture: text of another resolution has another width, and was cut off
         engine.execute(figure)
         figure.set_layout_engine(None)
         for legend in figure.legends:  # otherwise at the edge of what savefig draws, where a subtitle may be

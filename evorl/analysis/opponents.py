@@ -192,6 +192,11 @@ def _shown(log: OpponentLog) -> list[str]:
     return [names[place] for place in np.linspace(0, len(names) - 1, min(MOST, len(names))).round().astype(int)]
 
 
+def room_for(names: Sequence[str]) -> float:
+    """Inches that the longest of these labels takes along its writing."""
+    return 0.085 * max(map(len, names), default=0)
+
+
 def short(name: str) -> str:
     """A name without its middle if it is too long for a picture: the beginning says which run, the end which policy."""
     half = LONGEST // 2

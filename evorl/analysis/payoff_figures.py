@@ -10,7 +10,7 @@ import numpy as np
 from evorl.analysis.axes import readable_axis
 from evorl.analysis.figures import COLOURS, INK, MUTED, render_inset, style
 from evorl.analysis.html_page import Page, Section, to_html
-from evorl.analysis.opponents import short
+from evorl.analysis.opponents import room_for, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def payoff_figure(
     count, labels = len(names), [short(name) for name in names]
     middle, far = (0.5, 0.5) if by == "points" else (0.0, float(np.abs(payoff).max()) or 1.0)
     with style():
-        size = 1.6 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count)
+        size = 0.8 + max(3.0, (0.46 if count <= NUMBERED else 0.24) * count) + room_for(labels)
         figure = Figure(figsize=(size + 1.2, size), layout="constrained")
         axes = figure.subplots()
         axes.grid(visible=False)

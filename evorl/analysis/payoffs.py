@@ -14,7 +14,7 @@ import numpy as np
 
 from evorl.analysis.figures import COLOURS, INK, RULE, style
 from evorl.analysis.groups import Group
-from evorl.analysis.opponents import of_fittest, short
+from evorl.analysis.opponents import of_fittest, room_for, short
 from evorl.analysis.runs import RunRecord, further_lines
 from evorl.analysis.statistics import Floats
 from evorl.util.text import printable
@@ -116,8 +116,9 @@ def payoff_table_figure(table: PayoffTable) -> Figure:
     rows, columns, values = table.rows[-MOST:], table.columns[-MOST:], table.values[-MOST:, -MOST:]
     league, size = table.shares is None, 0.34
     with style():
-        height = 1.6 + max(1.2, size * len(rows)) + (0 if league else 1.2)
-        figure = Figure(figsize=(3.2 + max(3.0, size * len(columns)), height), layout="constrained")
+        height = 1.2 + max(1.2, size * len(rows)) + (0 if league else 1.2) + room_for(columns)
+        wide = 1.6 + max(3.0, size * len(columns)) + room_for(rows)
+        figure = Figure(figsize=(wide, height), layout="constrained")
         ratios = [max(3, len(rows))] if league else [max(3, len(rows)), 2]
         grid = figure.subplots(len(ratios), 1, squeeze=False, sharex=True, height_ratios=ratios)[:, 0]
         axes = grid[0]

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.analysis.payoffs import MOST, payoff_table_figure, read_payoffs
+from evorl.analysis.figures import DPI, render
+from evorl.analysis.payoff_figures import payoff_figure
+from evorl.analysis.payoffs import MOST, PayoffTable, payoff_table_figure, read_payoffs
 from evorl.analysis.runs import RunRecord
 
 LEAGUE = {
@@ -69,3 +71,15 @@ def test_large_tables_and_hostile_names_are_drawn(tmp_path: Path) -> None:
     figure = payoff_table_figure(table)
     figure.canvas.draw()
     assert len(figure.axes[0].get_xticks()) == MOST
+
+
+def test_long_labels_lie_within_the_picture() -> None:
+    """Text of the picture's resolution is wider than that of the screen's, for which the layout was made."""
+    names = [f"league exploiter {number}, number {10 + number}" for number in range(6)]
+    table = PayoffTable(step=1, rows=names[:3], columns=names, values=np.full((3, 6), 0.5), shares=None)
+    for figure in (payoff_table_figure(table), payoff_figure(names, np.full((6, 6), 0.5), np.full((2, 6, 6), 0.5))):
+        render(figure, "a subtitle")
+        figure.set_dpi(DPI)
+        wide, high = figure.get_size_inches()
+        box = figure.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= wide and box.y1 <= high
