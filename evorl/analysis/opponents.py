@@ -36,8 +36,8 @@ NUMBERED = 12
 LONGEST = 32
 """Characters of a name in a picture."""
 TITLE = "Opponents"
-LATEST_NAME = "latest"
-"""Of the policy of the last update, which is born anew with each one (`evorl.opponents.pool.Pool`)."""
+OWN = "snapshot "
+"""How the names of snapshots begin, which were born in this run; others are there from its start."""
 CAPTION = (
     "A score is the share of the points that the learner takes from an opponent over the last games against it: a win "
     "is 1, a draw 1/2. low and high are the 95 % interval (Wilson). Grey: not yet born, no game yet, or not in the "
@@ -147,7 +147,7 @@ def opponent_figure(log: OpponentLog) -> Figure:
     names = _shown(log)
     scores, steps = log.scores(names), np.array(log.steps, np.float64)
     before = np.r_[0.0 if steps[0] > 0 else -1.0, steps[:-1]]
-    born = np.array([0 if name == LATEST_NAME else log.last[name].born for name in names], np.float64)
+    born = np.array([log.last[name].born if name.startswith(OWN) else 0 for name in names], np.float64)
     begins = np.minimum(np.maximum(before, born[:, None]), steps)  # [K, N] of the fields, which end at ``steps``
     with style():
         figure = Figure(figsize=(8.2, 1.3 + max(1.4, 0.27 * len(names))), layout="constrained")

@@ -176,7 +176,7 @@ class PopulationLog:
             return [int(row) for row in self.front]
         order = [] if self.best is None else [self.best]
         order += [row for row in np.argsort(-self.fitness, kind="stable").tolist() if row != self.best]
-        return [row for row in order[:TABLE_ROWS] if np.isfinite(self.fitness[row])]
+        return [row for row in order[:TABLE_ROWS] if row == self.named or np.isfinite(self.fitness[row])]
 
 
 def read_population_log(run: RunRecord) -> PopulationLog | None:

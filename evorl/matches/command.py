@@ -81,13 +81,7 @@ def command(words: Sequence[str]) -> None:
     request = config.parse_request(Request, ours)
     if not request.matrix:
         raise BadRequest("is for matrix=true", "players")
-    games = GAMES if request.games is None else request.games
-    if request.games is not None and request.width is not None:
-        raise BadRequest("width says how many games are played; leave one of them out", "games")
-    if games % 2:
-        raise BadRequest(f"must be even, as both players of a pair play each side: {games}", "games")
-    if request.by == "return" and games < FEWEST_BY_RETURN:
-        raise BadRequest(f"by=return needs {FEWEST_BY_RETURN} games of each pair or more", "games")
+    games = _games(request)
     check_chosen_once(words)
     cluster = _cluster([word for word in words if word not in ours])
     from evorl.matches import films, records, result
@@ -104,6 +98,8 @@ def command(words: Sequence[str]) -> None:
     with lock(out, "out"):
         record = records.Record(out, setting)
         try:
+            if request.by == "return":
+                record.margins_of(entry.players)  # refused before anything is played
             matches = Matches(entry.world, entry.players, request.seed, request.deterministic)
             play_missing(matches, record, games_wanted(games, request.width), cluster, _Progress())
         finally:
@@ -119,6 +115,20 @@ def command(words: Sequence[str]) -> None:
     say(out / "matrix.html")
     if request.json:
         print(json.dumps(document))
+
+
+def _games(request: Request) -> int:
+    """Games of each pair. Raises `BadRequest` for numbers that do not fit."""
+    games = GAMES if request.games is None else request.games
+    if request.games is not None and request.width is not None:
+        raise BadRequest("width says how many games are played; leave one of them out", "games")
+    if games % 2:
+        raise BadRequest(f"must be even, as both players of a pair play each side: {games}", "games")
+    if request.by == "return" and games < FEWEST_BY_RETURN:
+        raise BadRequest(f"by=return needs {FEWEST_BY_RETURN} games of each pair or more", "games")
+    if request.by == "return" and request.width is not None:
+        raise BadRequest("is of scores, and by=return is not; take games=", "width")
+    return games
 
 
 def _cluster(words: Sequence[str]) -> Cluster:

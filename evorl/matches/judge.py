@@ -30,6 +30,8 @@ By = Literal["points", "return"]
 RESAMPLES = 200
 PRIOR = 0.5
 """Games of each result that a pair is given on either side beside its own, in `posterior_points`."""
+ROUNDING = 1e-9
+"""Of shares: games without chance leave nothing but this."""
 FEWEST_KEYS = 10
 """Below this number of keys nothing is said of the sides."""
 PERIOD = 10
@@ -66,7 +68,7 @@ class Judgement:
     """[K]: alpha-rank over payoffs, in the limit of strong selection."""
     payoff: Array
     """[K, K]: what a row's player gains on a column's in a game: points above one half, or by returns half of what it
-    earned more. Antisymmetric."""
+    earned more, against the rule player what it earned. Antisymmetric."""
     payoff_bounds: Array
     """[2, K, K], by Wilson, or by Student's t."""
     worst: NDArray[np.int64]
@@ -112,7 +114,8 @@ def judge(
         by_chance = _log_odds_by_chance(rating, pairs, played.sum(1), games, seed)
     else:
         payoff, payoff_bounds, as_well, by_chance = returns(_by_key(players, margins), len(players), RESAMPLES, seed)
-        advantage = payoff
+        scale = float(np.abs(payoff).max()) or 1.0  # Nash averaging has absolute tolerances
+        advantage, as_well = payoff / scale, as_well / scale
     nash, _ = nash_averaging(advantage)
     mixtures = np.array([nash_averaging(table)[0] for table in as_well])
     others = np.where(games > 0, payoff, np.inf)
@@ -123,7 +126,7 @@ def judge(
         rating_bounds=around(ratings, rating), glicko=glicko[:, 0],
         glicko_bounds=glicko[:, 0] + np.multiply.outer([-1.96, 1.96], glicko[:, 1]), nash=nash,
         nash_bounds=interval(mixtures, nash), alpha=alpha_rank(2 * payoff, np.inf), payoff=payoff,
-        payoff_bounds=payoff_bounds, worst=others.argmin(1), exploitability=np.maximum(0, -others.min(1)),
+        payoff_bounds=payoff_bounds, worst=others.argmin(1), exploitability=np.maximum(0.0, 0.0 - others.min(1)),
         uniform_exploitability=nash_conv(two_sided(payoff), [uniform, uniform]) / 2,
         cyclic=cyclic_share(advantage), cyclic_by_chance=_spread([cyclic_share(table) for table in by_chance]),
         first_side=_first_side(sides), keys=_keys(sides),
@@ -278,7 +281,7 @@ def sentences(judged: Judgement, names: Sequence[str], sides: Sequence[str]) -> 
     mean, low, high = judged.cyclic_by_chance
     what = "log-odds" if judged.by == "points" else "payoffs"
     rest = f"{judged.cyclic:.0%} of the variance of the {what} is not explained by one rating for each player"
-    if judged.cyclic > high:
+    if judged.cyclic > high + ROUNDING:
         cycles = f"Who beats whom is not only a matter of strength: {rest}, and chance alone gives at most {high:.0%}"
         cycles += f"; about {judged.cyclic - mean:.0%} are cycles, as of rock, paper, scissors."
     else:

@@ -36,7 +36,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     """Of player a."""
     lengths: list[int]
     margins: list[float] = []
-    """Half of what player a earned more than the other; none in games that an older version played."""
+    """Half of what player a earned more than the other, against the rule player what it earned; none in games that an
+    older version played."""
 
 
 class Record:
@@ -78,13 +79,17 @@ class Record:
         self._file.sync()
 
     def margins_of(self, players: Sequence[Player]) -> dict[tuple[str, str], list[float]]:
-        """The margins of all pairs of these players. Raises `BadRequest` where games of an older version have none."""
+        """The margins of the games so far of all pairs of these players.
+
+        Raises `BadRequest` where games of an older version have none.
+        """
         names = {key(*pair)[0] for pair in combinations(players, 2)}
-        if any(math.isnan(x) for name in names for x in self.margins[name]):
+        found = {name: self.margins.get(name, []) for name in names}
+        if any(math.isnan(x) for margins in found.values() for x in margins):
             raise BadRequest(
                 f"{self.directory} has games of a version that kept no returns; choose another directory", "out"
             )
-        return {name: self.margins[name] for name in names}
+        return found
 
     def close(self) -> None:
         self._file.close()

@@ -13,7 +13,6 @@ import numpy as np
 from evorl import __version__
 from evorl.analysis.csv_files import to_csv
 from evorl.analysis.payoff_figures import RatingCurve
-from evorl.jobs.run_players import SNAPSHOT
 from evorl.matches.judge import Judgement, sentences
 from evorl.matches.players import Entry
 from evorl.matches.records import Record, key
@@ -168,9 +167,9 @@ def _rating_curves(entry: Entry, judged: Judgement) -> dict[str, RatingCurve]:
             name = entry.players[family[0]].name
             ordered = [entry.players[i] for i in order]
             alike = all(a.step < b.step or a.fingerprint == b.fingerprint for a, b in pairwise(ordered))
-            one = alike and not any(f"@{SNAPSHOT}" in player.name for player in ordered)
+            evolves = run_directory.exists(Path(ordered[0].directory), "population.jsonl")
             curves[name.rpartition("@")[0] or name] = RatingCurve(
-                np.sort(steps), judged.rating[order], judged.rating_bounds[:, order], one
+                np.sort(steps), judged.rating[order], judged.rating_bounds[:, order], alike and not evolves
             )
     return curves
 

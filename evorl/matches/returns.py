@@ -39,7 +39,7 @@ def returns(keys: Mapping[tuple[int, int], Array], count: int, draws: int, seed:
 
     def table(values: Array) -> Array:
         whole = np.zeros((*values.shape[:-1], count, count))
-        whole[..., i, j], whole[..., j, i] = values, -values
+        whole[..., i, j], whole[..., j, i] = values, 0.0 - values  # no zero with a sign
         return whole
 
     def noise(purpose: str) -> Array:

@@ -307,13 +307,11 @@ class Population(PopulationLoop[Task]):
     def result(self) -> dict[str, Any]:
         named = self.best_individual.named
         if named is None:
-            log.warning("nobody is named best: the budget ended before the first generation; raise it, or lower "
-                        "ec.train_steps or ec.episodes")  # fmt: skip
+            log.warning("nobody is named best: the budget ended before anybody had a score; raise it")
             return {"best": None}
         about = self.best_individual.result()
         if self.ranked_by_games:
-            score, evaluated = about["fitness"], self._last_evaluation
-            about |= {"score": score, "fitness": self.fitness(None if evaluated is None else evaluated[1])}
+            about |= {"score": about["fitness"], "fitness": self.fitness(self.evaluate())}  # known, but after a resume
         return {
             "fitness": about["fitness"],
             "best": {

@@ -151,7 +151,7 @@ METRICS: dict[str, Metric] = {
     "population/score": Metric(
         "fraction",
         "in place of population/best where games against each other rank the population: league: score of the best "
-        "agent; psro: largest share of the mixtures; else: most points of an individual in its own games so far",
+        "agent; psro: largest share of the mixtures; else: highest objective that is made of points so far",
     ),
     "population/score_mean": Metric("fraction", "the same in place of population/mean"),
     "population/score_std": Metric("fraction", "the same in place of population/std"),

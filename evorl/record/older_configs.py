@@ -8,6 +8,8 @@ from typing import Any
 OPTIONS = ("alpha", "beta", "eta")
 """Keys of ``rl`` that priorities had."""
 FOOTBALL = "evorl.mdp.football.Football"
+EQUAL = {"rule": 1.0, "runs": 1.0, "past": 1.0}
+"""Weights of opponents by default."""
 PER_REWARD = ("gamma", "lam")
 """Keys of ``rl`` that may have a value for each named reward."""
 
@@ -19,6 +21,7 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
       learners of rollouts had a ``share`` in each part of ``replay``.
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
+    * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, and are refused today.
 
     Any other config is returned as it is.
     """
@@ -27,8 +30,18 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         ec["warm_up_actions"] = _of_warm_up(ec.pop("tell_warm_up"), rl)
     if mdp.get("_target_") == FOOTBALL:
         rl |= {key: _of_football(rl[key]) for key in PER_REWARD if isinstance(rl.get(key), Mapping)}
-    rl = _of_replay(rl)
-    return {**config, **({"rl": rl} if rl else {}), **({"ec": ec} if ec else {})}
+    rl, opponents = _of_replay(rl), _of_opponents(config.get("opponents"))
+    present = {"rl": rl, "ec": ec, "opponents": opponents}
+    return {**config, **{key: part for key, part in present.items() if part}}
+
+
+def _of_opponents(opponents: Any) -> dict[str, Any]:
+    """What had no effect is what it is by default."""
+    if not isinstance(opponents, Mapping):
+        return {}
+    choice = opponents.get("choice")
+    no_weights = {"weights": dict(EQUAL)} if "weights" in opponents and choice != "weights" else {}
+    return {**opponents, **no_weights, **({"explore": 0.0} if choice == "cycle" else {})}
 
 
 def _of_warm_up(told: Any, rl: Mapping[str, Any]) -> str:

@@ -68,6 +68,11 @@ def test_an_opponent_has_no_field_before_it_is_born(tmp_path: Path) -> None:
     (fields,) = opponent_figure(log).axes[0].collections
     found = sorted((x.min(), x.max(), y.mean()) for x, y in (path.vertices[:4].T for path in fields.get_paths()))
     assert found == [(0, 50, 0), (50, 100, 0), (70, 100, 1), (100, 150, 1)]
+    others = [{**base, "opponent": "a/run@best", "born": 5_000, "step": 50}]  # by the steps of its own run
+    log = read_opponent_log(written(tmp_path, *others))
+    assert log is not None
+    (fields,) = opponent_figure(log).axes[0].collections
+    assert [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in fields.get_paths()] == [(0, 50)]
     newest = [{**base, "opponent": "latest", "born": step, "step": step} for step in (50, 100)]
     log = read_opponent_log(written(tmp_path, *newest))
     assert log is not None

@@ -202,6 +202,7 @@ def test_all_checkpoints_and_patterns_are_players(matrix: Matrix, runs: Path) ->
         ("a b@snapshot:0", (), "players: {runs}/b@snapshot:0: this run keeps no snapshots; those of ec=league and"),
         ("a b", ("games=7",), "games: must be even, as both players of a pair play each side: 7"),
         ("a b", ("games=8", "width=0.1"), "games: width says how many games are played; leave one of them out"),
+        ("a b", ("by=return", "width=0.1"), "width: is of scores, and by=return is not; take games="),
         ("a b", ("run=x",), "run: is for one run; matrix=true takes players=[RUN_DIR,...]"),
         ("a b", ("gmes=8",), "gmes: unknown key; did you mean games?"),
         ("a b", ("width=2",), "width: expected"),

@@ -75,6 +75,26 @@ def test_who_wins_seldom_but_much_is_best_by_returns() -> None:
     assert "of the payoffs" in " ".join(sentences(by_returns, list("abc"), ("first", "second")))
 
 
+def test_payoffs_without_chance_have_no_cycles_and_no_zero_has_a_sign() -> None:
+    """Whoever is stronger wins by a fixed margin in every game, which only rounding says anything else of."""
+    for first, second in ((0.1, 0.2), (0.3, 1.7), (2.3, 0.7)):
+        margins = {(0, 1): [first] * 40, (1, 2): [second] * 40, (0, 2): [first + second] * 40}
+        _, found = judged(margins, {pair: [1.0] * 40 for pair in margins})
+        assert "One rating says who beats whom" in " ".join(sentences(found, list("abc"), ("first", "second")))
+    pairs = [*combinations(range(3), 2)]
+    drawn = judged({pair: [0.0] * 40 for pair in pairs}, {pair: [0.5] * 40 for pair in pairs})
+    for found in drawn:
+        assert not np.signbit(found.exploitability).any() and not np.signbit(found.payoff).any()
+
+
+def test_nash_averaging_of_returns_does_not_depend_on_their_unit() -> None:
+    margins = {(0, 1): [2.0, 0.0] * 20, (1, 2): [1.0] * 40, (0, 2): [-1.0] * 40}
+    points = {pair: [0.5] * 40 for pair in margins}
+    for scale in (1.0, 1e7, 1e-12):
+        scaled = {pair: [scale * x for x in each] for pair, each in margins.items()}
+        assert judged(scaled, points)[1].nash == pytest.approx([1 / 3] * 3)
+
+
 @pytest.mark.slow
 def test_a_poker_matrix_by_returns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")

@@ -6,6 +6,7 @@ That they resume exactly, and that workers and journals change nothing, is teste
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_the_best_one_is_the_main_agent_with_the_highest_score(league: Path) -> 
     agents = {line["agent"]: line["agent_role"] for line in journal(league)}
     assert agents == dict(enumerate(["main"] * 3 + ["main exploiter"] + ["league exploiter"] * 2))
     assert roles[:6] == ["initial"] * 6 and "reset" in roles and "goes on" in roles
+
+
+def test_a_run_that_was_killed_before_its_result_has_the_same(league: Path, tmp_path: Path) -> None:
+    """The evaluation was in its last checkpoint, so nothing is evaluated again but for the result."""
+    again = tmp_path / "again"
+    shutil.copytree(league, again)
+    (again / "result.json").unlink()
+    assert go(f"resume={again}") == 0
+    first, second = (json.loads((run / "result.json").read_bytes()) for run in (league, again))
+    for result in (first, second):
+        del result["seconds"], result["steps_per_second"]
+    assert first == second and first["fitness"] is not None
 
 
 def test_the_table_of_scores_is_kept_for_each_generation(league: Path) -> None:

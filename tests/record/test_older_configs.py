@@ -107,3 +107,12 @@ def test_an_older_run_goes_on_to_the_bit(tmp_path: Path) -> None:
         assert go(f"resume={run}", "budget.steps=300") == 0
     assert fingerprint(older) == fingerprint(whole)
     assert experiment_of_run(older).rl == experiment_of_run(whole).rl == experiment_of(*words).rl
+
+
+def test_settings_of_opponents_that_were_ignored_are_what_they_are_by_default() -> None:
+    weights = {"rule": 4.0, "runs": 1.0, "past": 1.0}
+    before = {"choice": "hard", "explore": 0.1, "weights": weights}
+    assert with_present_keys({"opponents": before})["opponents"] == {**before, "weights": dict.fromkeys(weights, 1.0)}
+    assert with_present_keys({"opponents": {**before, "choice": "cycle"}})["opponents"]["explore"] == 0
+    used = {"opponents": {**before, "choice": "weights"}}
+    assert with_present_keys(used) == used and with_present_keys({"opponents": {"x": 1}}) == {"opponents": {"x": 1}}
