@@ -22,7 +22,6 @@ from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 import evorl.mdp
 from evorl.cluster.processes import Processes
-from evorl.mdp.core import WorldError
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.battles import AWAY_S, HearingClock
@@ -207,7 +206,7 @@ def test_a_game_that_only_says_that_it_repeats_itself_is_found_out(tmp_path: Pat
         Records(arena).play(20)
         state = arena.state_dict()
     state["digests"] = state["digests"] + 1
-    with opened(SLOTS) as arena, pytest.raises(WorldError, match="the same seed and actions led to another state"):
+    with opened(SLOTS) as arena, pytest.raises(Unplayable, match="the same seed and actions led to another state"):
         arena.load_state_dict(state)
 
 
@@ -254,6 +253,7 @@ def _children() -> set[int]:
     [
         ({}, "command: a command that starts the game is needed, or mdp.listen"),
         ({"command": "no-such-game --fast"}, "command: there is no program no-such-game here"),
+        ({"command": "{python} tag.py {prot}"}, "command: {prot} is not filled in; did you mean port?"),
         ({"command": "'"}, 'command: "\'" is no command: No closing quotation'),
         ({"command": " "}, "command: is empty"),
         ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),

@@ -14,14 +14,14 @@ from functools import partial
 
 import numpy as np
 
-from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, SavedAtAnyTime, StepLimit, WorldError
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, SavedAtAnyTime, StepLimit
 from evorl.mdp.decision_arrays import digest, empty_decisions, restore_states, save_states
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
 from evorl.mdp.remote.offer import Rows
-from evorl.mdp.remote.server import GameServer
+from evorl.mdp.remote.server import GameServer, Unplayable
 from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -292,7 +292,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
         self._fresh.append(slot)
 
     def _differs(self, slot: int) -> None:
-        raise WorldError(
+        raise Unplayable(
             f"{self._offer.hello.game}, slot {slot}: the same seed and actions led to another state, though the game "
             "offers repeats=true; a game that does not repeat itself offers repeats=false"
         )

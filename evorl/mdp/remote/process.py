@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, nearest
 from evorl.util.parents import with_parent
 from evorl.util.text import printable
 
@@ -21,6 +22,8 @@ CLIENTS = next(p for p in (Path(__file__).parents[2] / "clients", Path(__file__)
 """The clients in other languages, and their examples: within the package in a wheel, beside it in a checkout."""
 FIXED = {"python": sys.executable, "clients": CLIENTS}
 """What any command may name in braces."""
+NAMES = (*FIXED, "address", "host", "port", "seed")
+"""What a command may name of its own process, too."""
 KEPT = 4096
 """Bytes of a game's output that are kept."""
 
@@ -98,5 +101,8 @@ def check_command(command: str) -> None:
         raise BadRequest(f"{command!r} is no command: {error}", "command") from None
     if not words:
         raise BadRequest("is empty; null waits for games that are started otherwise", "command")
+    for name in re.findall(r"\{(\w+)\}", command):
+        if name not in NAMES and (meant := nearest(name, NAMES)):
+            raise BadRequest(f"{{{name}}} is not filled in{meant}", "command")
     if shutil.which(program := filled(words[0], FIXED)) is None:
         raise BadRequest(f"there is no program {program} here", "command")
