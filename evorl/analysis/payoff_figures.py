@@ -109,15 +109,8 @@ def ratings_over_steps_figure(curves: Mapping[str, RatingCurve], levels: Mapping
         for number, (name, curve) in enumerate(curves.items()):
             colour = COLOURS[number % len(COLOURS)]
             axes.vlines(curve.steps, curve.bounds[0], curve.bounds[1], color=colour, alpha=0.4, linewidth=3)
-            axes.plot(
-                curve.steps,
-                curve.rating,
-                "o",
-                linestyle="-" if curve.one else "",
-                color=colour,
-                markersize=4,
-                label=short(name),
-            )
+            line = "-" if curve.one else ""
+            axes.plot(curve.steps, curve.rating, "o", linestyle=line, color=colour, markersize=4, label=short(name))
         for name, rating in levels.items():
             axes.axhline(rating, color=MUTED, linestyle=":", label=short(name))
         readable_axis(axes.xaxis, 6)

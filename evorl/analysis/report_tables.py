@@ -113,10 +113,8 @@ def population_title(title: str, log: PopulationLog) -> str:
     """Return the heading of a table of individuals."""
     if len(log.names) > 1:
         return f"{title}: {min(TABLE_ROWS, len(log.table_rows))} of the {len(log.table_rows)} individuals of the front"
-    others = (
-        "" if log.best is None or log.named is None else f", first the one that is named best, then by {log.ranked_by}"
-    )
-    return f"{title}: the best individuals{others}"
+    order = "" if log.named is None else f", first the one that is named best, then by {log.ranked_by}"
+    return f"{title}: the best individuals{order}"
 
 
 def _comparisons(compared: Sequence[Comparison]) -> dict[str, Text]:
