@@ -18,6 +18,7 @@ using System.Collections.Generic;
 using System.IO;
 using System.Net.Sockets;
 using System.Text;
+using System.Text.RegularExpressions;
 
 namespace Evorl
 {
@@ -81,11 +82,11 @@ namespace Evorl
 
         static TcpClient Connected(string address)
         {
-            var at = address.LastIndexOf(':');
+            var found = Regex.Match(address, @"^(?:\[([^\]/]+)\]|([^:/\[\]]+)):(\d+)$");
             ushort port;
-            if (at < 1 || address.Contains("/") || !ushort.TryParse(address.Substring(at + 1), out port))
+            if (!ushort.TryParse(found.Groups[3].Value, out port))
                 throw new ArgumentException("EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '" + address + "'");
-            return new TcpClient(address.Substring(0, at).Trim('[', ']'), port);
+            return new TcpClient(found.Groups[1].Value + found.Groups[2].Value, port);
         }
 
         /// <summary>Play until evorl closes the connection.</summary>

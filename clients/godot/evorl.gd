@@ -35,13 +35,14 @@ func _init(offer, owner, begin, address = OS.get_environment("EVORL_ADDRESS"), t
 	_begin = begin
 	_token = token
 	_clear()
-	var at = address.find_last(":")
-	var port = address.substr(at + 1)
-	if at < 1 or "/" in address or not port.is_valid_integer():
+	var form = RegEx.new()
+	form.compile("^(?:\\[([^\\]/]+)\\]|([^:/\\[\\]]+)):(\\d+)$")
+	var found = form.search(address)
+	if found == null:
 		why = "EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '%s'" % address
 		printerr(why)
 		return
-	_peer.connect_to_host(address.substr(0, at).trim_prefix("[").trim_suffix("]"), int(port))
+	_peer.connect_to_host(found.get_string(1) + found.get_string(2), int(found.get_string(3)))
 
 
 # Send what battles have asked, and pass on what has arrived; return false once evorl has closed the connection.

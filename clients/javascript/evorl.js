@@ -178,7 +178,9 @@
 
   /* What node connects to, as it takes it. */
   function target(address) {
-    const [, path, host, port] = /^(?:unix:(.+)|\[?([^/\]]+)\]?:(\d+))$/.exec(address) ?? [];
+    const form = /^(?:unix:(.+)|(?:\[([^\]/]+)\]|([^:/[\]]+)):(\d+))$/;
+    const [, path, inBrackets, name, port] = form.exec(address) ?? [];
+    const host = inBrackets ?? name;
     if (typeof require === "undefined" || !(path || host))
       throw new Error(`EVORL_ADDRESS must be HOST:PORT or unix:PATH in node, or ws://HOST:PORT, and is '${address}'`);
     return path ? { path } : { host, port: Number(port) };

@@ -16,6 +16,7 @@ and ``battle.end(side, ...)`` once for each side when its episode is over. The p
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import struct
@@ -193,12 +194,13 @@ def _connected(address):
         connected = socket.socket(socket.AF_UNIX)
         connected.connect(address[5:])
         return connected
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit():
+    found = re.fullmatch(r"(?:\[([^]/]+)]|([^][:/]+)):(\d+)", address)
+    if found is None:
         raise ValueError(
             f"EVORL_ADDRESS must be HOST:PORT, such as 127.0.0.1:5005, or unix:PATH for this client, and is {address!r}"
         )
-    connected = socket.create_connection((host.strip("[]"), int(port)))
+    in_brackets, host, port = found.groups()
+    connected = socket.create_connection((in_brackets or host, int(port)))
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
 

@@ -71,7 +71,12 @@ class Convolutions(nn.Module):
             modules += [nn.Conv2d(channels, planes, kernel, stride), nn.ReLU()]
             channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            raise BadRequest(f"images of {shape} are too small for this network; nature needs at least 36 x 36", "mdp")
+            size = " x ".join(map(str, shape))
+            raise BadRequest(
+                f"pictures of {size} are too small for these convolutions; take rl.net.encoder=impala, "
+                "or let the world give them as float32, which is no picture",
+                "mdp",
+            )
         size = channels * height * width
         last = (nn.Linear(size, self.dense_width), nn.ReLU()) if dense else ()
         self.layers = nn.Sequential(*modules, nn.Flatten(), *last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import re
 import socket
 import stat
 from contextlib import suppress
@@ -49,10 +50,10 @@ def parsed(listen: str | None) -> Address:
         if not 0 < len(os.fsencode(path)) <= 100:
             raise BadRequest("the path of a Unix socket has 1 to 100 bytes", "listen")
         return Address("", 0, path)
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise BadRequest(f"{listen} is no HOST:PORT, such as 127.0.0.1:5005, and no unix:PATH", "listen")
-    return Address(host.strip("[]"), int(port), "")
+    found = re.fullmatch(r"(?:\[([^]/]+)]|([^][:/]+)):([0-9]+)", listen)
+    if found is None or int(found[3]) > 65535:
+        raise BadRequest(f"{listen} is no HOST:PORT, such as 127.0.0.1:5005 or [::1]:5005, and no unix:PATH", "listen")
+    return Address(found[1] or found[2], int(found[3]), "")
 
 
 def check(listen: str | None) -> None:

@@ -38,9 +38,9 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
 
     def __init__(
         self, server: GameServer, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]],
-        deadline_s: float, ended: Callable[[], None] = lambda: None,
+        deadline_s: float, ended: Callable[[], None] = lambda: None, time_limit: int | None = None,
     ) -> None:  # fmt: skip
-        """``ended`` is called when the arena is closed."""
+        """``ended`` is called when the arena is closed; ``time_limit``: decisions of the longest episode, if known."""
         offer = self._offer = server.offer
         self.spec, self.slots, self.sides = offer.spec, slots, len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:
@@ -51,7 +51,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
         self._new_battles: Callable[[], Battles] = partial(
             Battles, server, slots, self.sides, episodes, players, deadline_s
         )
-        self._closed, self._on_close = False, ended
+        self._closed, self._on_close, self._time_limit = False, ended, time_limit
         self._reset()
 
     def _reset(self) -> None:
@@ -181,6 +181,8 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
         over = rows.end != Ask.GOES_ON
         if self.step_limit is not None and self.sides == 1:
             over |= self._steps[slots] >= self.step_limit
+        if self._time_limit is not None:
+            self._check_ended(slots[~over], self._time_limit)
         if some(over):
             for row in np.flatnonzero(over).tolist():
                 self._end(int(slots[row]), rows.take(np.array([row])))
@@ -220,6 +222,14 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
             self._logs.length[slots] = 0
             match.next_episode()
             self._battles.begin(match)
+
+    def _check_ended(self, slots: Array, limit: int) -> None:
+        """Raise `Mismatch` if one of these slots, whose episodes go on, has had the decisions of the longest one."""
+        if some(self._logs.length[slots] >= limit):
+            raise Mismatch(
+                f"an episode of {self._offer.hello.game} goes on after {limit:,} decisions, "
+                "and mdp.time_limit says that each has ended by then"
+            )
 
     def _check_cut(self) -> None:
         """Raise `Mismatch` where an episode that the limit cuts lacks results: a game sends them with its own end."""

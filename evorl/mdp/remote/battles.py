@@ -267,7 +267,8 @@ class Battles:
         if match.failures > len(PAUSES_S) or match.losses == MAX_LOSSES:
             key = int(self._episodes(match.index, match.number))
             raise Unplayable(
-                f"the battle of slot {slots[0]} with the episode key {key} was lost {match.losses} times; at last {why}"
+                f"{self._offer.hello.game}: the battle of slot {slots[0]} with the episode key {key} was lost "
+                f"{match.losses} times; at last {why}"
             )
         pause = PAUSES_S[max(match.failures - 1, 0)]
         match.due, self._pausing = time.monotonic() + pause, True

@@ -113,9 +113,7 @@ class Connection:
         for frame in self.link.receive():
             message = read(frame)
             if isinstance(message, Failed):
-                self._lose(
-                    message.battle % self.capacity, message.battle, f"the game gave up: {printable(message.why)}"
-                )
+                self._lose(message.battle % self.capacity, message.battle, f"gave up: {printable(message.why)}")
             elif not self.heard <= message.heard <= self.said:
                 raise Nonsense(f"has heard {message.heard} messages, of {self.said} that it was sent")
             else:
@@ -139,7 +137,7 @@ class Connection:
             self._slots[place[over], rows.side[over]] = -1
         if faults := self.offer.faults(rows):
             for row, why in faults:
-                self._lose(int(place[row]), int(number[row]), why)
+                self._lose(int(place[row]), int(number[row]), f"sent a row that cannot be used: {why}")
             good = self._number[place] == number
             rows, place, slots = rows.take(good), place[good], slots[good]
         if len(place):
@@ -177,4 +175,4 @@ class Connection:
         owner = self._owners[place]
         if owner is not None and self._number[place] == number:
             self.leave(place)
-            owner[0].lost.append((owner[1], why, False))
+            owner[0].lost.append((owner[1], f"{self.name} {why}", False))

@@ -24,6 +24,8 @@ FIXED = {"python": sys.executable, "clients": CLIENTS}
 """What any command may name in braces."""
 NAMES = (*FIXED, "address", "host", "port", "seed")
 """What a command may name of its own process, too."""
+SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".exe", ".sh")
+"""How the names of files end that an interpreter runs: they must be there."""
 KEPT = 4096
 """Bytes of a game's output that are kept."""
 
@@ -104,5 +106,8 @@ def check_command(command: str) -> None:
     for name in re.findall(r"\{(\w+)\}", command):
         if name not in NAMES and (meant := nearest(name, NAMES)):
             raise BadRequest(f"{{{name}}} is not filled in{meant}", "command")
-    if shutil.which(program := filled(words[0], FIXED)) is None:
+    program, *rest = [filled(word, FIXED) for word in words]
+    if shutil.which(program) is None:
         raise BadRequest(f"there is no program {program} here", "command")
+    if rest and rest[0].endswith(SCRIPTS) and "{" not in rest[0] and not Path(rest[0]).exists():
+        raise BadRequest(f"there is no file {rest[0]} here", "command")

@@ -76,6 +76,7 @@ class GameServer:
         self._queue: deque[tuple[Receiver, int, Callable[[Connection, int], None]]] = deque()
         self._offer: Offer | None = None
         self._started = self._failed = self._refused = 0
+        self._refusal = ""  # of the last connection that was refused
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
@@ -203,7 +204,7 @@ class GameServer:
         raise Nonsense("has not the token of these games")
 
     def _refuse(self, stranger: _Stranger, why: str) -> None:
-        self._refused += 1
+        self._refused, self._refusal = self._refused + 1, f"; a connection was refused: it {why}"
         if self._refused <= TOLD or self._refused % 1000 == 0:
             LOG.warning("refused connection %d to %s: it %s", self._refused, self.address.text, why)
         with suppress(Cut):
@@ -259,7 +260,7 @@ class GameServer:
         for process in self._starting:
             why = process.end()
             if why is None and moment - process.began > self.settings.start_s:
-                why = f"has not connected in {self.settings.start_s:g} s"
+                why = f"has not connected in {self.settings.start_s:g} s (mdp.start_s){self._refusal}"
             if why is not None:
                 killed = process.was_killed
                 self._drop(process)
@@ -314,8 +315,8 @@ class GameServer:
             have = sum(connection.capacity for connection in self._connections)
             need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
             raise Unplayable(
-                f"no game has connected to {self.address.text} in {self.settings.start_s:g} s"
-                + (f": {need}" if have else "")
+                f"no game has connected to {self.address.text} in {self.settings.start_s:g} s (mdp.start_s)"
+                + (f": {need}" if have else self._refusal)
             )
 
 

@@ -158,7 +158,7 @@ class Remote(World):
         self.offer  # noqa: B018 (raises what is wrong with these keys)
         server = SERVERS[self._settings]
         with _used(SERVERS.use(self._settings)) as ended:
-            return RemoteArena(server, slots, episodes, self.players, self.deadline_s, ended)
+            return RemoteArena(server, slots, episodes, self.players, self.deadline_s, ended, self.time_limit)
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class Game:
             if self._process is not None:
                 self._process.drain()
             check_stop()
-        raise Unplayable(f"no game has connected to {address} in {start_s:g} s")
+        raise Unplayable(f"no game has connected to {address} in {start_s:g} s (mdp.start_s)")
 
     # -------------------------------------------------------------- what is said
 

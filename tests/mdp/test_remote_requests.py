@@ -1,0 +1,110 @@
+"""What games in other programs refuse, and what evorl refuses of them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from harness import experiment_of
+from remote_games import EPISODES, TAG, Records, opened
+
+from evorl.cluster.processes import Processes
+from evorl.mdp.forms import Mismatch
+from evorl.mdp.remote import Remote
+from evorl.mdp.remote.server import Unplayable
+from evorl.training.train import new_run
+from evorl.util.errors import BadRequest
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "command: a command that starts the game is needed, or mdp.listen"),
+        ({"command": "no-such-game --fast"}, "command: there is no program no-such-game here"),
+        ({"command": "{python} tag.py {prot}"}, "command: {prot} is not filled in; did you mean port?"),
+        ({"command": "{python} nowhere/tag.py"}, "command: there is no file nowhere/tag.py here"),
+        ({"command": "'"}, 'command: "\'" is no command: No closing quotation'),
+        ({"command": " "}, "command: is empty"),
+        ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),
+        ({"listen": "tcp:a:7"}, "listen: tcp:a:7 is no HOST:PORT"),
+        ({"listen": "0.0.0.0:5005"}, "can be reached from other machines: set EVORL_TOKEN"),
+        ({"listen": "unix:" + "x" * 200}, "the path of a Unix socket has 1 to 100 bytes"),
+        ({"command": TAG, "side": "catcher"}, "side: catcher contradicts opponent=self"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Remote(**keys).ready()
+    assert message in str(caught.value)
+
+
+def test_a_misspelt_side_is_refused() -> None:
+    with (
+        closing(Remote(command=TAG, opponent="game", side="runer")) as world,
+        pytest.raises(BadRequest, match="side: tag has no side runer; did you mean runner"),
+    ):
+        world.arena(2, EPISODES)
+    with (
+        closing(Remote(command=TAG, opponent="game", side="blue")) as world,
+        pytest.raises(BadRequest, match="side: tag has no side blue; there are: catcher, runner"),
+    ):
+        world.arena(2, EPISODES)
+
+
+def test_what_a_game_refuses_in_a_run_names_the_key() -> None:
+    world = Remote(command=TAG, opponent="game", side="blue")
+    with closing(world), pytest.raises(BadRequest, match=r"^mdp\.side: tag has no side blue"):
+        new_run(replace(experiment_of("mdp=pong"), mdp=world))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:5005", "unix:/tmp/game"])
+def test_where_one_process_listens_there_are_no_others(listen: str) -> None:
+    local = replace(experiment_of("mdp=pong"), mdp=Remote(listen=listen))
+    with pytest.raises(BadRequest, match=rf"^cluster: one process can listen at {listen} .*: take cluster=local"):
+        replace(local, cluster=Processes())
+    replace(local, mdp=Remote(command=TAG, listen="127.0.0.1:0"), cluster=Processes())  # a free port for each
+
+
+def test_a_declared_time_limit_is_held() -> None:
+    """It bounds evaluations, so an episode that goes on would never be cut."""
+    with opened(2) as arena:
+        rows = Records(arena).play(200).rows
+    ends = [[0, *(number for number, row in enumerate(slot) if any(row[2])), len(slot)] for slot in rows]
+    longest = max(after - before for slot in ends for before, after in pairwise(slot))
+    with opened(2, time_limit=longest) as arena:
+        Records(arena).play(200)
+    with opened(2, time_limit=longest - 1) as arena, pytest.raises(Mismatch) as caught:
+        Records(arena).play(200)
+    assert str(caught.value) == (
+        f"an episode of tag goes on after {longest - 1} decisions, and mdp.time_limit says that each has ended by then"
+    )
+
+
+def test_who_waits_in_vain_hears_why_a_connection_was_refused(tmp_path: Path) -> None:
+    """Such as one of another protocol, or one without the token."""
+    path = str(tmp_path / "game")
+
+    def visit() -> None:
+        with socket.socket(socket.AF_UNIX) as line:
+            while line.connect_ex(path):
+                time.sleep(0.01)
+            line.sendall(struct.pack("<I", 5) + b"\xc1" * 5)
+            line.recv(1)
+
+    visitor = Thread(target=visit)
+    visitor.start()
+    world = Remote(listen=f"unix:{path}", start_s=1.0)
+    with (
+        closing(world),
+        pytest.raises(Unplayable, match=r"in 1 s \(mdp.start_s\); a connection was refused: it sent a"),
+    ):
+        world.arena(2, EPISODES)
+    visitor.join(10)
