@@ -71,9 +71,9 @@ class Convolutions(nn.Module):
             modules += [nn.Conv2d(channels, planes, kernel, stride), nn.ReLU()]
             channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            size = " x ".join(map(str, shape))
+            given = " x ".join(map(str, shape))
             raise BadRequest(
-                f"pictures of {size} are too small for these convolutions; take rl.net.encoder=impala, "
+                f"pictures of {given} are too small for these convolutions; take rl.net.encoder=impala, "
                 "or let the world give them as float32, which is no picture",
                 "mdp",
             )
