@@ -7,5 +7,14 @@ from evorl.reproduction.table import Paper
 PAPER = Paper(
     title="Baselines",
     source="No paper: what the learners and evolvers do at their own settings, beside Stable-Baselines3.",
-    tables=("on_policy", "off_policy", "more_worlds", "other_learners", "tuned", "evolution", "no_difference"),
+    tables=(
+        "on_policy",
+        "off_policy",
+        "more_worlds",
+        "other_learners",
+        "tuned",
+        "pixels",
+        "evolution",
+        "no_difference",
+    ),
 )

@@ -495,18 +495,43 @@ def test_a_team_is_left_to_the_rule_players_by_their_action(continuous: bool) ->
         both.send(b.slots, pairs)
 
 
+def nearer(arena: SoccerArena) -> np.ndarray:
+    """By how many metres the team of each slot is nearer to the ball with its nearest player, [B]."""
+    rows = []
+    for game in range(arena.count):
+        far = [math.dist(arena.games.at[:, game, player], arena.games.ball[:, game]) for player in range(4)]
+        rows += [min(far[2:]) - min(far[:2]), min(far[:2]) - min(far[2:])]
+    return np.array(rows)
+
+
 def test_rewards_are_potentials_and_sum_to_zero() -> None:
-    """The progress of an episode without discount is minus its first potential, which is 0 at a kick-off."""
-    world = Soccer(seconds=6, opponent="self", reward=Rewards(goal=1, possession=1, progress=1, gamma=1))
+    """The sum of an episode without discount is minus the first potential: for progress 0, as it is at a kick-off."""
+    world = Soccer(seconds=6, opponent="self", reward=Rewards(goal=1, possession=1, progress=1, approach=1, gamma=1))
     arena = world.arena(8, Episodes(1))
     assert isinstance(arena, SoccerArena)
-    total = np.zeros((8, 3))
+    total = np.zeros((8, 4))
+    first = nearer(arena)
     for step in range(world.steps):
         arena.send(arena.recv().slots, random_actions(arena, step))
         total += arena.recv().reward
     assert arena.recv().terminated.all()
     assert np.allclose(total[0::2], -total[1::2], atol=1e-5)
     assert np.allclose(total[:, 2], 0, atol=1e-5) and np.abs(total[:, 1]).max() > 0.5
+    assert np.allclose(total[:, 3], -first / 20, atol=1e-5) and np.abs(first).min() > 1
+
+
+def test_who_comes_nearer_to_the_ball_is_rewarded() -> None:
+    """Every step, also after goals and at new episodes."""
+    world = Soccer(seconds=3, goals=1, opponent="self", reward=Rewards(approach=0.5, gamma=0.9))
+    arena = world.arena(8, Episodes(1))
+    assert isinstance(arena, SoccerArena)
+    arena.recv()
+    for step in range(70):
+        before = nearer(arena)
+        arena.send(np.arange(8), random_actions(arena, step))
+        now = arena.recv()
+        after = np.where(now.terminated, 0, nearer(arena))
+        assert np.allclose(now.reward[:, 1], 0.5 * (0.9 * after - before) / 20, atol=1e-5), step
 
 
 def test_a_goal_counts_and_the_other_team_kicks_off() -> None:

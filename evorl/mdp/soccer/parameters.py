@@ -10,6 +10,8 @@ from msgspec import Meta
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive
 
+POTENTIALS = ("progress", "approach")
+"""Rewards that are potentials."""
 STEPS = 2**31  # of a game, a restart or a tackle: far more than anyone plays, and far from the end of int64
 
 
@@ -104,12 +106,16 @@ class Rewards:
     progress: float = 0.0
     """Times gamma P' - P, where P is the ball's x in the team's eyes by the half length of the field, and 0 at the end
     of a game."""
+    approach: float = 0.0
+    """The same of another P: how much nearer to the ball the team's nearest player is than that of the other team, by
+    the half length of the field."""
     gamma: Fraction = 0.99
-    """The discount per step in progress; take the learner's, and of a frame skip of n its n-th root, as skip_gamma."""
+    """The discount per step in progress and approach; take the learner's, and of a frame skip of n its n-th root, as
+    skip_gamma."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        names = tuple(name for name in ("goal", "possession", "progress") if getattr(self, name))
+        names = tuple(name for name in ("goal", "possession", *POTENTIALS) if getattr(self, name))
         return names or ("goal",)
 
 

@@ -4,7 +4,7 @@ It forecasts the ball exactly, waits in the middle, meets the ball with a moving
 except for tactics. What it loses is mostly balls that nobody can hit: in the step in which a ball reaches the bat's
 plane a wall comes first ("the first of these that holds, and only it"), so a ball in the corner passes the bat.
 
-    python benchmarks/pong/ceiling.py [--games 2000]
+    python benchmarks/suite/pong_ceiling.py [--games 2000]
 """
 
 from __future__ import annotations
