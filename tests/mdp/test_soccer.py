@@ -520,18 +520,28 @@ def test_rewards_are_potentials_and_sum_to_zero() -> None:
     assert np.allclose(total[:, 3], -first / 20, atol=1e-5) and np.abs(first).min() > 1
 
 
-def test_who_comes_nearer_to_the_ball_is_rewarded() -> None:
-    """Every step, also after goals and at new episodes."""
-    world = Soccer(seconds=3, goals=1, opponent="self", reward=Rewards(approach=0.5, gamma=0.9))
+def way_made(arena: SoccerArena) -> np.ndarray:
+    """By how many metres the ball is nearer to the other goal than to the own one of the team of each slot, [B]."""
+    rows = []
+    for game in range(arena.count):
+        left, right = (math.dist(arena.games.ball[:, game], (x, 0)) for x in (-20, 20))
+        rows += [left - right, right - left]
+    return np.array(rows)
+
+
+def test_every_step_earns_what_it_changes() -> None:
+    """Also after goals and at new episodes."""
+    world = Soccer(seconds=3, goals=1, opponent="self", reward=Rewards(progress=2, approach=0.5, gamma=0.9))
     arena = world.arena(8, Episodes(1))
     assert isinstance(arena, SoccerArena)
     arena.recv()
     for step in range(70):
-        before = nearer(arena)
+        before = np.stack([2 * way_made(arena) / 40, 0.5 * nearer(arena) / 20], 1)
         arena.send(np.arange(8), random_actions(arena, step))
         now = arena.recv()
-        after = np.where(now.terminated, 0, nearer(arena))
-        assert np.allclose(now.reward[:, 1], 0.5 * (0.9 * after - before) / 20, atol=1e-5), step
+        after = np.stack([2 * way_made(arena) / 40, 0.5 * nearer(arena) / 20], 1)
+        after[now.terminated] = 0
+        assert np.allclose(now.reward[:, 1:], 0.9 * after - before, atol=1e-5), step
 
 
 def test_a_goal_counts_and_the_other_team_kicks_off() -> None:

@@ -129,7 +129,8 @@ class SoccerArena(TeamGames):
         """A potential of team 0, [G]."""
         ball, half = self.body.numpy(self.games.ball).astype(np.float64), self.world.field.length / 2
         if name == "progress":
-            potential: Array = ball[0] / half
+            own, other = (np.sqrt((ball[0] - x) ** 2 + ball[1] ** 2) for x in (-half, half))
+            potential: Array = (own - other) / (2 * half)
             return potential
         way = self.body.numpy(self.games.at) - ball[:, :, None]
         nearest: Array = np.sqrt((way * way).sum(0)).reshape(self.count, 2, -1).min(2)  # of each team, [G, 2]

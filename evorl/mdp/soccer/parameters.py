@@ -104,8 +104,8 @@ class Rewards:
     possession: float = 0.0
     """Per second in which a team touched the ball last, minus the seconds of the other team."""
     progress: float = 0.0
-    """Times gamma P' - P, where P is the ball's x in the team's eyes by the half length of the field, and 0 at the end
-    of a game."""
+    """Times gamma P' - P, where P is how much nearer the ball is to the middle of the other goal than to that of the
+    own one, by the length of the field: 1 in the other goal, and 0 at the end of a game."""
     approach: float = 0.0
     """The same of another P: how much nearer to the ball the team's nearest player is than that of the other team, by
     the half length of the field."""
