@@ -18,8 +18,10 @@ from evorl.util.text import printable
 IGNORED = ("seed", "resume", "replay")
 """Keys that identify a repetition or a path, not an experiment."""
 IGNORED_GROUPS = ("record", "hydra")
-SCALE_GROUPS = ("budget", "cluster")
-"""Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
+SCALE_GROUPS = ("budget", "cluster", "checkpoint")
+"""Config groups of the amount and place of work, and of what is kept.
+
+They separate runs only where one seed occurs twice otherwise."""
 GENERIC = {
     "gymnasium": "mdp.id", "pettingzoo": "mdp.id", "problem": "mdp.id",
     "atari": "mdp.game", "atari_noframeskip": "mdp.game", "openspiel": "mdp.game",

@@ -48,7 +48,9 @@ def test_seeds_and_record_settings_do_not_separate_groups() -> None:
 def test_seeds_with_unlike_budgets_and_clusters_are_one_group() -> None:
     """Another limit of one run, and where it was worked, are no other experiment."""
     usual = PPO | {"budget.seconds": None, "cluster._target_": "x.Local", "record._target_": "x.Record"}
+    usual["checkpoint.every"] = 500
     longer = usual | {"seed": 2, "budget.seconds": 60.0, "cluster._target_": "x.Ray", "cluster.workers": 4}
+    longer["checkpoint.every"] = 1000
     assert labels(usual | {"seed": 1}, longer | {"record._target_": "x.Other"}) == [("all runs", ["0", "1"])]
 
 
