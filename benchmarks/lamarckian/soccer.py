@@ -3,8 +3,8 @@
 Settings are those of conf/experiment/lamarckian/ppo_soccer: first self-play with players all over the field at each
 kick-off (mdp.restart.scatter=12), then usual games against that rule player. Both end by the clock, so another machine
 has other numbers. Two seeds run side by side, with one core each. *Ahead*: goals of the team minus those of the rule
-player, of the deterministic policy, a mean of 128 games, while it plays that rule player. Seconds and steps are those of
-both parts. The aim is two goals a game.
+player, of the deterministic policy, a mean of 128 games, while it plays that rule player. Seconds and steps are those
+of both parts. The aim is two goals a game.
 """
 
 from __future__ import annotations
