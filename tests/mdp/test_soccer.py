@@ -339,7 +339,7 @@ def arenas(body: Body, **keys: Any) -> tuple[SoccerArena, SoccerArena]:
     "keys",
     [
         {}, {"control": "player", "team_size": 3}, {"opponent": "self", "continuous": True},
-        {"left": Team(speed=0.8, kick=1.2), "reward": Rewards(goal=1, possession=0.1, progress=0.5)},
+        {"left": Team(speed=0.8, kick=1.2), "reward": Rewards(goal=1, possession=0.1, progress=0.5, approach=0.5)},
     ],
 )  # fmt: skip
 def test_an_arena_of_torch_shows_what_one_of_numpy_shows(keys: dict[str, Any], body: Body) -> None:
@@ -409,7 +409,8 @@ def test_a_game_turned_round_is_the_same_game(strength: Any) -> None:
     [
         {}, {"opponent": "self"}, {"control": "player"}, {"control": "player", "opponent": "self", "team_size": 3},
         {"continuous": True, "team_size": 1}, {"team_size": 11, "goals": 2},
-        {"reward": Rewards(goal=1, possession=0.1, progress=0.5)}, pytest.param({"device": "cuda"}, marks=GPU),
+        {"reward": Rewards(goal=1, possession=0.1, progress=0.5, approach=0.5)},
+        pytest.param({"device": "cuda"}, marks=GPU),
     ],
 )  # fmt: skip
 def test_it_follows_the_interface(keys: dict[str, Any]) -> None:
@@ -504,7 +505,7 @@ def nearer(arena: SoccerArena) -> np.ndarray:
     return np.array(rows)
 
 
-def test_rewards_are_potentials_and_sum_to_zero() -> None:
+def test_the_potentials_of_a_game_add_up_to_a_constant() -> None:
     """The sum of an episode without discount is minus the first potential: for progress 0, as it is at a kick-off."""
     world = Soccer(seconds=6, opponent="self", reward=Rewards(goal=1, possession=1, progress=1, approach=1, gamma=1))
     arena = world.arena(8, Episodes(1))
@@ -524,24 +525,27 @@ def way_made(arena: SoccerArena) -> np.ndarray:
     """By how many metres the ball is nearer to the other goal than to the own one of the team of each slot, [B]."""
     rows = []
     for game in range(arena.count):
-        left, right = (math.dist(arena.games.ball[:, game], (x, 0)) for x in (-20, 20))
+        left, right = (math.dist(arena.games.ball[:, game], (x * arena.world.field.length, 0)) for x in (-0.5, 0.5))
         rows += [left - right, right - left]
     return np.array(rows)
 
 
 def test_every_step_earns_what_it_changes() -> None:
-    """Also after goals and at new episodes."""
-    world = Soccer(seconds=3, goals=1, opponent="self", reward=Rewards(progress=2, approach=0.5, gamma=0.9))
-    arena = world.arena(8, Episodes(1))
+    """Also at a goal, after which the other team kicks off, and at a new episode."""
+    field, reward = Field(length=10, width=8, goal=7), Rewards(progress=2, approach=0.5, gamma=0.9)
+    arena = Soccer(seconds=12, field=field, opponent="self", reward=reward).arena(8, Episodes(1))
     assert isinstance(arena, SoccerArena)
     arena.recv()
-    for step in range(70):
-        before = np.stack([2 * way_made(arena) / 40, 0.5 * nearer(arena) / 20], 1)
+    goals = ends = 0
+    for step in range(250):
+        before = np.stack([2 * way_made(arena) / 10, 0.5 * nearer(arena) / 5], 1)
         arena.send(np.arange(8), random_actions(arena, step))
         now = arena.recv()
-        after = np.stack([2 * way_made(arena) / 40, 0.5 * nearer(arena) / 20], 1)
+        after = np.stack([2 * way_made(arena) / 10, 0.5 * nearer(arena) / 5], 1)
         after[now.terminated] = 0
         assert np.allclose(now.reward[:, 1:], 0.9 * after - before, atol=1e-5), step
+        goals, ends = goals + (now.reward[:, 0] > 0).sum(), ends + now.terminated.sum()
+    assert goals > 4 and ends == 16
 
 
 def test_a_goal_counts_and_the_other_team_kicks_off() -> None:

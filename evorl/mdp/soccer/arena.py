@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ import numpy as np
 from evorl.mdp.core import Array
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.soccer.drawing import draw_game
-from evorl.mdp.soccer.parameters import POTENTIALS
 from evorl.mdp.soccer.players import View, commands
 from evorl.mdp.soccer.rule_player import RulePlayers
 from evorl.mdp.soccer.rules import (
@@ -57,7 +57,6 @@ class SoccerArena(TeamGames):
         strength = "middle" if world.opponent == "self" else world.opponent
         self._rule = RulePlayers(world, self.body.xp, self._turn, strength)
         self.games = self.body.games(new_games(world, self.keys))
-        self._potentials = {name: self._in_half_lengths(name) for name in POTENTIALS}  # for team 0
         width = 3 if world.continuous else 2
         self._actions = np.zeros((self.count, 2, n, width), action_format(self.spec.action)[0])
         self._start()
@@ -67,10 +66,9 @@ class SoccerArena(TeamGames):
         chosen[which] = True
         fresh = self.body.games(new_games(self.world, self.keys))
         self.games = chosen_games(self.body.xp, self.games, fresh, self.body.array(chosen))
-        for name, before in self._potentials.items():
-            before[which] = self._in_half_lengths(name)[which]
 
     def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
+        before = self._potentials()
         outcome = advance(self.world, self.body.xp, self.games, self._commands(actions))
         self.games = outcome.games
         goal, over = self.body.numpy(outcome.goal), self.body.numpy(outcome.over)
@@ -78,7 +76,7 @@ class SoccerArena(TeamGames):
             team = (goal > 0).astype(np.int64)
             places = kick_off_places(self.world, self.keys, self.body.numpy(self.games.score).sum(0), team)
             self.games = kick_off(self.world, self.body.xp, self.games, outcome.goal, self.body.array(places))
-        return self._rewards(outcome, goal, over), over, np.zeros_like(over)
+        return self._rewards(outcome, goal, over, before), over, np.zeros_like(over)
 
     def _commands(self, actions: Array) -> Commands:
         """The commands of all players, as their teams carry them out."""
@@ -110,31 +108,32 @@ class SoccerArena(TeamGames):
         mine = self.body.array(decides.repeat(n, 1))
         return Commands(*(xp.where(mine, ours, theirs) for ours, theirs in zip(learner, rule, strict=True)))
 
-    def _rewards(self, outcome: Outcome, goal: Array, over: Array) -> Array:
-        """The rewards of team 0, [G, R]."""
+    def _rewards(self, outcome: Outcome, goal: Array, over: Array, before: Mapping[str, Array]) -> Array:
+        """The rewards of team 0, [G, R]; ``before``: its potentials before the step."""
         reward, games = self.world.reward, outcome.games
         values: dict[str, Array] = {"goal": goal}
         if reward.possession:
             first = 1 - 2 * self.body.numpy(games.touched)
             values["possession"] = first * (self.body.numpy(games.mode) == PLAY) * self.world.dt
-        for name in POTENTIALS:
-            if getattr(reward, name):
-                now = np.where(over, 0.0, self._in_half_lengths(name))
-                values[name] = reward.gamma * now - self._potentials[name]
-                self._potentials[name] = now
+        for name, now in self._potentials().items():
+            values[name] = reward.gamma * np.where(over, 0.0, now) - before[name]
         columns: Array = np.stack([getattr(reward, name) * values[name] for name in self.spec.rewards], 1)
         return columns
 
-    def _in_half_lengths(self, name: str) -> Array:
-        """A potential of team 0, [G]."""
-        ball, half = self.body.numpy(self.games.ball).astype(np.float64), self.world.field.length / 2
-        if name == "progress":
+    def _potentials(self) -> dict[str, Array]:
+        """Those of team 0 that are rewarded, each [G]."""
+        reward, half = self.world.reward, self.world.field.length / 2
+        if not reward.progress and not reward.approach:
+            return {}
+        ball, found = self.body.numpy(self.games.ball).astype(np.float64), dict[str, Array]()
+        if reward.progress:
             own, other = (np.sqrt((ball[0] - x) ** 2 + ball[1] ** 2) for x in (-half, half))
-            potential: Array = (own - other) / (2 * half)
-            return potential
-        way = self.body.numpy(self.games.at) - ball[:, :, None]
-        nearest: Array = np.sqrt((way * way).sum(0)).reshape(self.count, 2, -1).min(2)  # of each team, [G, 2]
-        return (nearest[:, 1] - nearest[:, 0]) / half
+            found["progress"] = (own - other) / (2 * half)
+        if reward.approach:
+            way = self.body.numpy(self.games.at) - ball[:, :, None]
+            nearest = np.sqrt((way * way).sum(0)).reshape(self.count, 2, -1).min(2)  # of each team, [G, 2]
+            found["approach"] = (nearest[:, 1] - nearest[:, 0]) / half
+        return found
 
     def _seen(self) -> Array:
         if self.world.control == "team":
@@ -150,14 +149,11 @@ class SoccerArena(TeamGames):
         return draw_game(self.world, [self.body.numpy(x) for x in self.games], slot // self.sides)
 
     def _state(self) -> StateDict:
-        games = {name: self.body.numpy(x).copy() for name, x in self.games._asdict().items()}
-        return {**games, "potentials": {name: before.copy() for name, before in self._potentials.items()}}
+        return {name: self.body.numpy(x).copy() for name, x in self.games._asdict().items()}
 
     def _load(self, state: StateDict) -> None:
         if state["at"].shape != tuple(self.games.at.shape):
             raise ValueError(f"the state has players of shape {state['at'].shape}, this arena {self.games.at.shape}")
-        potentials = state.get("potentials") or {"progress": state["potential"]}  # of older versions, with one
-        self._potentials |= {name: np.array(before) for name, before in potentials.items()}
         self.games = self.body.games(Games(**{name: np.array(state[name]) for name in Games._fields}))
 
 

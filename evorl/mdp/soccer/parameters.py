@@ -10,8 +10,6 @@ from msgspec import Meta
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive
 
-POTENTIALS = ("progress", "approach")
-"""Rewards that are potentials."""
 STEPS = 2**31  # of a game, a restart or a tackle: far more than anyone plays, and far from the end of int64
 
 
@@ -115,7 +113,7 @@ class Rewards:
 
     @property
     def names(self) -> tuple[str, ...]:
-        names = tuple(name for name in ("goal", "possession", *POTENTIALS) if getattr(self, name))
+        names = tuple(name for name in ("goal", "possession", "progress", "approach") if getattr(self, name))
         return names or ("goal",)
 
 
