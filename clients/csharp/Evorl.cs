@@ -82,7 +82,7 @@ namespace Evorl
 
         static TcpClient Connected(string address)
         {
-            var found = Regex.Match(address, @"^(?:\[([^\]/]+)\]|([^:/\[\]]+)):(\d+)$");
+            var found = Regex.Match(address, @"^(?:\[([^\]/]+)\]|([^:/\[\]]+)):([0-9]+)$");
             ushort port;
             if (!ushort.TryParse(found.Groups[3].Value, out port))
                 throw new ArgumentException("EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '" + address + "'");

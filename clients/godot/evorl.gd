@@ -36,9 +36,9 @@ func _init(offer, owner, begin, address = OS.get_environment("EVORL_ADDRESS"), t
 	_token = token
 	_clear()
 	var form = RegEx.new()
-	form.compile("^(?:\\[([^\\]/]+)\\]|([^:/\\[\\]]+)):(\\d+)$")
+	form.compile("^(?:\\[([^\\]/]+)\\]|([^:/\\[\\]]+)):([0-9]+)$")
 	var found = form.search(address)
-	if found == null:
+	if found == null or int(found.get_string(3)) > 65535:
 		why = "EVORL_ADDRESS must be HOST:PORT for this client, such as 127.0.0.1:5005, and is '%s'" % address
 		printerr(why)
 		return

@@ -178,10 +178,10 @@
 
   /* What node connects to, as it takes it. */
   function target(address) {
-    const form = /^(?:unix:(.+)|(?:\[([^\]/]+)\]|([^:/[\]]+)):(\d+))$/;
+    const form = /^(?:unix:(.+)|(?:\[([^\]/]+)\]|([^:/[\]]+)):([0-9]+))$/;
     const [, path, inBrackets, name, port] = form.exec(address) ?? [];
     const host = inBrackets ?? name;
-    if (typeof require === "undefined" || !(path || host))
+    if (typeof require === "undefined" || !(path || (host && Number(port) < 65536)))
       throw new Error(`EVORL_ADDRESS must be HOST:PORT or unix:PATH in node, or ws://HOST:PORT, and is '${address}'`);
     return path ? { path } : { host, port: Number(port) };
   }

@@ -194,8 +194,8 @@ def _connected(address):
         connected = socket.socket(socket.AF_UNIX)
         connected.connect(address[5:])
         return connected
-    found = re.fullmatch(r"(?:\[([^]/]+)]|([^][:/]+)):(\d+)", address)
-    if found is None:
+    found = re.fullmatch(r"(?:\[([^]/]+)]|([^][:/]+)):([0-9]+)", address)
+    if found is None or int(found[3]) > 65535:
         raise ValueError(
             f"EVORL_ADDRESS must be HOST:PORT, such as 127.0.0.1:5005, or unix:PATH for this client, and is {address!r}"
         )

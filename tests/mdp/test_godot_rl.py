@@ -13,6 +13,7 @@ import pytest
 from remote_games import EPISODES, Records
 
 from evorl.mdp.core import Box, Discrete, Input, MultiDiscrete, StepsTogether
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.godot_rl.arena import GodotRLArena
 from evorl.mdp.remote.godot_rl.game import Game
@@ -107,6 +108,16 @@ def test_episodes_without_an_end_are_cut_where_evaluations_ask_for_it() -> None:
             if step % 3 == 0:
                 assert (now.final[0] == now.inputs[0]).all() and np.allclose(now.final[0][:, 0], 0.1 * step)
     assert arena.cut == tuple((slot, episode) for episode in (0, 1) for slot in range(5))
+
+
+def test_a_declared_time_limit_is_held() -> None:
+    world = Remote(protocol="godot_rl", command=f"{GAME} endless", time_limit=4)
+    with (
+        closing(world),
+        closing(world.arena(3, EPISODES)) as arena,
+        pytest.raises(Mismatch, match="goes on after 4 decisions, and"),
+    ):
+        Records(arena).play(9)
 
 
 @pytest.mark.parametrize("fault", ["", "freeze"])

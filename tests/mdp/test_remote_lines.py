@@ -107,7 +107,11 @@ def test_an_address_of_ipv6_has_brackets(program: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "address"),
     [
-        *((program, address) for program in GAMES for address in ("5005", "", "http://127.0.0.1:5005", "tcp:a:7")),
+        *(
+            (program, address)
+            for program in GAMES
+            for address in ("5005", "", "http://127.0.0.1:5005", "tcp:a:7", "127.0.0.1:70000")
+        ),
         *((program, "unix:/tmp/game") for program in NO_PATH),
     ],
 )

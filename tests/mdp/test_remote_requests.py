@@ -1,4 +1,4 @@
-"""What games in other programs refuse, and what evorl refuses of them."""
+"""What is refused of games in other programs, and in which words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from harness import experiment_of
-from remote_games import EPISODES, TAG, Records, opened
+from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 from evorl.cluster.processes import Processes
 from evorl.mdp.forms import Mismatch
@@ -30,7 +30,8 @@ from evorl.util.errors import BadRequest
         ({}, "command: a command that starts the game is needed, or mdp.listen"),
         ({"command": "no-such-game --fast"}, "command: there is no program no-such-game here"),
         ({"command": "{python} tag.py {prot}"}, "command: {prot} is not filled in; did you mean port?"),
-        ({"command": "{python} nowhere/tag.py"}, "command: there is no file nowhere/tag.py here"),
+        ({"command": "{python} -u nowhere/tag.py"}, "command: there is no file nowhere/tag.py here"),
+        ({"command": "{python} {clients}/python/gone.py"}, "/python/gone.py here"),
         ({"command": "'"}, 'command: "\'" is no command: No closing quotation'),
         ({"command": " "}, "command: is empty"),
         ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),
@@ -44,6 +45,12 @@ def test_a_request_that_cannot_be_met_is_one_line(keys: dict[str, Any], message:
     with pytest.raises(BadRequest) as caught:
         Remote(**keys).ready()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["env game.exe", "{python} {seed}.py", "{python} -m game", "{python} -c 'x'"])
+def test_only_the_script_of_an_interpreter_must_be_there(command: str) -> None:
+    """Other programs may find their files elsewhere."""
+    Remote(command=command).ready()
 
 
 def test_a_misspelt_side_is_refused() -> None:
@@ -73,12 +80,16 @@ def test_where_one_process_listens_there_are_no_others(listen: str) -> None:
     replace(local, mdp=Remote(command=TAG, listen="127.0.0.1:0"), cluster=Processes())  # a free port for each
 
 
+def longest_episode(records: Records) -> int:
+    """The most decisions of an episode, also of those that have not ended."""
+    ends = [[0, *(number for number, row in enumerate(slot) if any(row[2])), len(slot)] for slot in records.rows]
+    return max(after - before for slot in ends for before, after in pairwise(slot))
+
+
 def test_a_declared_time_limit_is_held() -> None:
     """It bounds evaluations, so an episode that goes on would never be cut."""
     with opened(2) as arena:
-        rows = Records(arena).play(200).rows
-    ends = [[0, *(number for number, row in enumerate(slot) if any(row[2])), len(slot)] for slot in rows]
-    longest = max(after - before for slot in ends for before, after in pairwise(slot))
+        longest = longest_episode(Records(arena).play(200))
     with opened(2, time_limit=longest) as arena:
         Records(arena).play(200)
     with opened(2, time_limit=longest - 1) as arena, pytest.raises(Mismatch) as caught:
@@ -86,6 +97,16 @@ def test_a_declared_time_limit_is_held() -> None:
     assert str(caught.value) == (
         f"an episode of tag goes on after {longest - 1} decisions, and mdp.time_limit says that each has ended by then"
     )
+
+
+@pytest.mark.parametrize("words", ["", "mortal"], ids=["repeats", "does not"])
+def test_a_battle_that_is_lost_does_not_count_its_decisions_twice(words: str, tmp_path: Path) -> None:
+    with opened(2) as arena:
+        longest = longest_episode(Records(arena).play(200))
+    command = f"{FAULTY} failed {tmp_path}/mark 90 {words}"
+    with opened(2, command, time_limit=longest) as arena:
+        Records(arena).play(200)
+    assert (tmp_path / "mark").exists()
 
 
 def test_who_waits_in_vain_hears_why_a_connection_was_refused(tmp_path: Path) -> None:
@@ -99,7 +120,7 @@ def test_who_waits_in_vain_hears_why_a_connection_was_refused(tmp_path: Path) ->
             line.sendall(struct.pack("<I", 5) + b"\xc1" * 5)
             line.recv(1)
 
-    visitor = Thread(target=visit)
+    visitor = Thread(target=visit, daemon=True)
     visitor.start()
     world = Remote(listen=f"unix:{path}", start_s=1.0)
     with (

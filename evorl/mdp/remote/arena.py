@@ -21,7 +21,7 @@ from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
 from evorl.mdp.remote.messages import Ask
 from evorl.mdp.remote.offer import Rows
-from evorl.mdp.remote.server import GameServer, Unplayable
+from evorl.mdp.remote.server import GameServer, Unplayable, overlong
 from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -226,10 +226,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
     def _check_ended(self, slots: Array, limit: int) -> None:
         """Raise `Mismatch` if one of these slots, whose episodes go on, has had the decisions of the longest one."""
         if some(self._logs.length[slots] >= limit):
-            raise Mismatch(
-                f"an episode of {self._offer.hello.game} goes on after {limit:,} decisions, "
-                "and mdp.time_limit says that each has ended by then"
-            )
+            raise overlong(self._offer.hello.game, limit)
 
     def _check_cut(self) -> None:
         """Raise `Mismatch` where an episode that the limit cuts lacks results: a game sends them with its own end."""

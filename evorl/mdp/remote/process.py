@@ -24,8 +24,10 @@ FIXED = {"python": sys.executable, "clients": CLIENTS}
 """What any command may name in braces."""
 NAMES = (*FIXED, "address", "host", "port", "seed")
 """What a command may name of its own process, too."""
+INTERPRETER = re.compile(r"(python|pypy|node|nodejs|mono|bash|sh)[0-9.]*")
+"""Names of programs that run a file, which must be there."""
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".exe", ".sh")
-"""How the names of files end that an interpreter runs: they must be there."""
+"""How the names of such files end."""
 KEPT = 4096
 """Bytes of a game's output that are kept."""
 
@@ -109,5 +111,7 @@ def check_command(command: str) -> None:
     program, *rest = [filled(word, FIXED) for word in words]
     if shutil.which(program) is None:
         raise BadRequest(f"there is no program {program} here", "command")
-    if rest and rest[0].endswith(SCRIPTS) and "{" not in rest[0] and not Path(rest[0]).exists():
-        raise BadRequest(f"there is no file {rest[0]} here", "command")
+    script = next((word for word in rest if not word.startswith("-")), "")
+    named = INTERPRETER.fullmatch(Path(program).name) and script.endswith(SCRIPTS) and "{" not in script
+    if named and not Path(script).exists():
+        raise BadRequest(f"there is no file {script} here", "command")

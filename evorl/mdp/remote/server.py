@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from evorl.mdp.core import WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.address import BACKLOG, listener
 from evorl.mdp.remote.connection import Connection, Receiver
 from evorl.mdp.remote.link import Link
@@ -50,6 +51,13 @@ class Unplayable(WorldError, Failure):
     """There is no game to play with. The message is one line."""
 
 
+def overlong(game: str, limit: int) -> Mismatch:
+    """The error of an episode that goes on after the declared ``limit``."""
+    return Mismatch(
+        f"an episode of {game} goes on after {limit:,} decisions, and mdp.time_limit says that each has ended by then"
+    )
+
+
 class Settings(NamedTuple):
     command: str | None
     processes: int
@@ -76,7 +84,7 @@ class GameServer:
         self._queue: deque[tuple[Receiver, int, Callable[[Connection, int], None]]] = deque()
         self._offer: Offer | None = None
         self._started = self._failed = self._refused = 0
-        self._refusal = ""  # of the last connection that was refused
+        self._refusal = ""  # why a connection was refused while a game is waited for
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
@@ -158,7 +166,7 @@ class GameServer:
         self._strangers.append(stranger)
         self._selector.register(connected, selectors.EVENT_READ, lambda: self._greet(stranger))
         if len(self._strangers) > MAX_STRANGERS:
-            self._refuse(self._strangers[0], "there are too many connections")
+            self._refuse(self._strangers[0], "came when there were too many")
         if stranger in self._strangers:
             self._greet(stranger)
 
@@ -235,7 +243,7 @@ class GameServer:
 
     def _start(self) -> None:
         assert self.settings.command is not None
-        self._started += 1
+        self._started, self._refusal = self._started + 1, ""
         seed = seed31(key("game", self._started))
         values = {**self.address.values(), "seed": seed}
         process = GameProcess(self.settings.command, values, secrets.token_hex(16), self._started)
@@ -260,11 +268,11 @@ class GameServer:
         for process in self._starting:
             why = process.end()
             if why is None and moment - process.began > self.settings.start_s:
-                why = f"has not connected in {self.settings.start_s:g} s (mdp.start_s){self._refusal}"
+                why = f"has not connected in {self.settings.start_s:g} s (mdp.start_s)"
             if why is not None:
                 killed = process.was_killed
                 self._drop(process)
-                self._count_failed_start(f"{process.name} {why}", moment, killed)
+                self._count_failed_start(f"{process.name} {why}{self._refusal}", moment, killed)
         self._give_places(moment)
 
     def _count_failed_start(self, why: str, moment: float, killed: bool) -> None:
@@ -307,8 +315,10 @@ class GameServer:
     def _check_patience(self, wanted: bool) -> None:
         """Wait for games that evorl does not start, for a limited time."""
         moment = time.monotonic()
-        if not wanted or self.settings.command is not None:
-            self._waits_since = None
+        if self.settings.command is not None:
+            return
+        if not wanted:
+            self._waits_since, self._refusal = None, ""
             return
         self._waits_since = self._waits_since or moment
         if moment - self._waits_since > self.settings.start_s:
@@ -316,7 +326,8 @@ class GameServer:
             need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
             raise Unplayable(
                 f"no game has connected to {self.address.text} in {self.settings.start_s:g} s (mdp.start_s)"
-                + (f": {need}" if have else self._refusal)
+                + (f": {need}" if have else "")
+                + self._refusal
             )
 
 

@@ -154,7 +154,7 @@ class Remote(World):
         if self.protocol == "godot_rl":
             games = GAMES[self._settings]
             with _used(GAMES.use(self._settings)) as ended:
-                return GodotRLArena(games, slots, self.deadline_s, ended)
+                return GodotRLArena(games, slots, self.deadline_s, ended, self.time_limit)
         self.offer  # noqa: B018 (raises what is wrong with these keys)
         server = SERVERS[self._settings]
         with _used(SERVERS.use(self._settings)) as ended:

@@ -19,7 +19,7 @@ from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.forms import Resolution
 from evorl.mdp.remote.godot_rl.game import Game
 from evorl.mdp.remote.messages import Cut, Nonsense
-from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable
+from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable, overlong
 from evorl.mdp.shared import Shared
 from evorl.util.errors import BadRequest
 from evorl.util.stop import pause
@@ -86,12 +86,15 @@ class GodotRLArena(StepLimit, StepsTogether, Closes):
 
     sides = 1
 
-    def __init__(self, games: Games, slots: int, deadline_s: float, ended: Callable[[], None] = lambda: None) -> None:
-        """``ended`` is called when the arena is closed."""
+    def __init__(
+        self, games: Games, slots: int, deadline_s: float, ended: Callable[[], None] = lambda: None,
+        time_limit: int | None = None,
+    ) -> None:  # fmt: skip
+        """``ended`` is called when the arena is closed; ``time_limit``: decisions of the longest episode, if known."""
         if slots < 1:
             raise BadRequest(f"{slots} slots are none", "rl.slots")
         self.spec, self.slots = games.form.spec, slots
-        self._on_close = ended
+        self._on_close, self._time_limit = ended, time_limit
         self._games, self._agents, self._deadline_s = games, games.form.agents, deadline_s
         self._playing = [games.take() for _ in range(-(-slots // self._agents))]
         self._failures = [0] * len(self._playing)
@@ -154,6 +157,8 @@ class GodotRLArena(StepLimit, StepsTogether, Closes):
         rows.reward[part, 0], rows.terminated[part] = reward[:many], done[:many]
         self._returns[part] += reward[:many]
         self._lengths[part] += 1
+        if self._time_limit is not None and (~rows.terminated[part] & (self._lengths[part] >= self._time_limit)).any():
+            raise overlong(self._playing[number].name, self._time_limit)
         if self.step_limit is not None:
             self._cut(part, self.step_limit)
         for slot in (part.start + np.flatnonzero((rows.terminated | rows.truncated)[part])).tolist():
