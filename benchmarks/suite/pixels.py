@@ -24,11 +24,11 @@ from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 SCORE, EVALUATED = "train/return", "eval/return_mean"
 LEARNERS = {"pong_pixels": "PPO", "pong_pixels_vtrace": "V-trace"}
 """By their experiments."""
-ENDS = ("budget.seconds=3600", "budget.fitness=10")
+WORDS = ("device=cpu", "budget.seconds=3600", "budget.fitness=10")
 
 
 def sweeps(seeds: str) -> list[Sweep]:
-    return [Sweep(name, (f"+experiment={name}", f"seed={seeds}", *ENDS)) for name in LEARNERS]
+    return [Sweep(name, (f"+experiment={name}", f"seed={seeds}", *WORDS)) for name in LEARNERS]
 
 
 def above_zero(run: RunRecord) -> tuple[float, float] | None:
@@ -74,6 +74,7 @@ def analyse(results: Results) -> Analysis | None:
         ],
         rows=[row(LEARNERS[name], run) for name, runs in groups.items() for run in runs],
         also=[medians],
+        gates={"above 0 within the hour in every seed": "passed" if all(map(above_zero, ended)) else "failed"},
         policies=policies,
         pictures=[Picture("pixels", "Score over steps and minutes of training", draw(groups))],
         data={

@@ -19,9 +19,8 @@ IGNORED = ("seed", "resume", "replay")
 """Keys that identify a repetition or a path, not an experiment."""
 IGNORED_GROUPS = ("record", "hydra")
 SCALE_GROUPS = ("budget", "cluster", "checkpoint")
-"""Config groups of the amount and place of work, and of what is kept.
-
-They separate runs only where one seed occurs twice otherwise."""
+"""Config groups of the amount and place of work, and of what is kept. They separate runs only where one seed occurs
+twice otherwise."""
 GENERIC = {
     "gymnasium": "mdp.id", "pettingzoo": "mdp.id", "problem": "mdp.id",
     "atari": "mdp.game", "atari_noframeskip": "mdp.game", "openspiel": "mdp.game",
@@ -111,9 +110,9 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
 def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]:
     """Group runs by all differences in their configs, the most informative key first, or by the given keys.
 
-    Differences that follow from a different choice of a config file are ignored. Budgets and clusters separate runs
-    only if two runs of the same seed differ in nothing else: then they are what the experiment varies. The budgets that
-    a search gives to the jobs that it stops early are nothing that it varies.
+    Differences that follow from a different choice of a config file are ignored. Budgets, clusters and
+    checkpoints separate runs only if two runs of the same seed differ in nothing else: then they are what the
+    experiment varies. The budgets that a search gives to the jobs that it stops early are nothing that it varies.
     """
     if by:
         return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
@@ -160,13 +159,13 @@ def named_values(run: RunRecord) -> dict[str, Any]:
 
 
 def settings(run: RunRecord) -> str:
-    """What repetitions of an experiment have in common: all of the config but seeds, amount and place of work."""
+    """What repetitions of an experiment have in common: all of the config but seeds and `SCALE_GROUPS`."""
     leaves = _leaves(run) | {f"{name}.every": _chosen_period(name, run) for name in PARTS}
     return repr({key: value for key, value in leaves.items() if _config_group(key) not in SCALE_GROUPS})
 
 
 def pooled(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the keys, but for amount and place of work, in which the runs of a group differ."""
+    """Return the keys, but for those of `SCALE_GROUPS`, in which the runs of a group differ."""
     return [key for key in differences(telling(runs)) if _config_group(key) not in SCALE_GROUPS]
 
 

@@ -71,10 +71,10 @@ class Convolutions(nn.Module):
             modules += [nn.Conv2d(channels, planes, kernel, stride), nn.ReLU()]
             channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            given = " x ".join(map(str, shape))
+            given, least = " x ".join(map(str, shape)), _least_side(self.convolutions)
             raise BadRequest(
-                f"pictures of {given} are too small for these convolutions; take rl.net.encoder=impala, "
-                "or let the world give them as float32, which is no picture",
+                f"pictures of {given} are too small for these convolutions, which need {least} x {least}; take "
+                "rl.net.encoder=impala, or let the world give them as float32, which is no picture",
                 "mdp",
             )
         size = channels * height * width
@@ -85,6 +85,14 @@ class Convolutions(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         out: Tensor = self.layers(scaled(image))
         return out
+
+
+def _least_side(convolutions: Sequence[tuple[int, int, int]]) -> int:
+    """Pixels of the smallest square that convolutions take."""
+    side = 1
+    for _, kernel, stride in reversed(convolutions):
+        side = (side - 1) * stride + kernel
+    return side
 
 
 class NatureCNN(Convolutions):

@@ -35,7 +35,6 @@ OTHERS = """\
 
 - [speed](speed/README.md): speed against other libraries
 - [ec](ec/README.md): evolution on functions and on worlds, against other libraries
-- [pong](pong/README.md): Atari's Pong from pixels, and a yardstick for vector Pong
 - [faults](faults/README.md): recovery from killed workers"""
 
 

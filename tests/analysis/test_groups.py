@@ -54,6 +54,11 @@ def test_seeds_with_unlike_budgets_and_clusters_are_one_group() -> None:
     assert labels(usual | {"seed": 1}, longer | {"record._target_": "x.Other"}) == [("all runs", ["0", "1"])]
 
 
+def test_a_seed_with_several_periods_of_checkpoints_is_a_study_of_them() -> None:
+    several = [PPO | {"seed": 1, "checkpoint.every": every} for every in (500, 900)]
+    assert [label for label, _ in labels(*several)] == ["checkpoint.every=500", "checkpoint.every=900"]
+
+
 def test_a_seed_with_several_budgets_is_a_study_of_budgets() -> None:
     several = [PPO | {"seed": seed, "budget.steps": steps} for steps in (500, 900) for seed in (1, 2)]
     several[1] |= {"cluster.workers": 4}  # which tells nothing

@@ -78,7 +78,7 @@ def test_images_down_to_36_pixels_fit(kind: str, shape: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize("shape", [(1, 35, 84), (1, 84, 35), (3, 4, 4)])
 def test_a_smaller_image_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="too small for these convolutions"):
+    with pytest.raises(ValueError, match="too small for these convolutions, which need 36 x 36; take"):
         NatureCNN(shape)
 
 
