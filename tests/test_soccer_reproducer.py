@@ -49,13 +49,13 @@ def test_a_curve_counts_the_time_of_self_play(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_parts_of_a_profile_take_their_time() -> None:
-    for name, seconds in {"ci": 900, "paper": 3840}.items():
+    for name, seconds in {"ci": 640, "paper": 3600}.items():
         parts = TABLE.profiles[name].parts
         words = [[word for word in part.words if not word.startswith(("init", "seed"))] for part in parts]
         first, then = map(experiment_of_words, words)
         assert first.mdp.opponent == "self" and then.mdp.opponent == "middle"
         assert first.mdp.restart.scatter == 12 and then.mdp.restart == Restart()
-        assert first.budget.seconds + then.budget.seconds == seconds
+        assert (first.budget.steps, then.budget.seconds) == (4_000_000, seconds)
         assert {first.mdp.control, then.mdp.control} == {"player"} and first.rl.net == then.rl.net
 
 
