@@ -172,7 +172,7 @@ def begin(
 def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -> None:
     """Print the commands for a run that has ended. ``words`` are those of the command line."""
     film = ["video=true"] if experiment.mdp.draws else []
-    trust = [config.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
+    trust = [command.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
     say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
     say(f"      {command.line('report', str(directory))}")
 
@@ -225,7 +225,7 @@ def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -
     from evorl.record.terminal import print_summary
 
     print_summary(result, directory)
-    again = command.run(f"resume={directory}", *_larger_limits(result, experiment))
+    again = command.resume(directory, experiment.trust, *_larger_limits(result, experiment))
     say(f"finished; a larger budget goes on: {again}")
 
 

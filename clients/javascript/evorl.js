@@ -227,6 +227,7 @@
   /* A WebSocket: each binary message is one message. */
   class WebSocketLine {
     constructor(address, client) {
+      if (typeof WebSocket === "undefined") throw new Error(`${address} needs a browser, or node 22 or newer`);
       this.socket = new WebSocket(address);
       this.socket.binaryType = "arraybuffer";
       this.socket.onopen = () => this.opened();

@@ -29,7 +29,6 @@ from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
-from evorl.cli.targets import trust_word as trust_word
 from evorl.record import latest
 from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import plugins_of
@@ -48,8 +47,6 @@ _PACKAGE = Path(__file__).parents[1]
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 """The config files: inside the package in a wheel, beside it in a checkout."""
 
-IMPORTED = ("gymnasium", "ale_py")
-"""Root modules that may register a world without ``trust``."""
 OPTIONAL = {"ec": "an evolution, such as ec=pbt", "opponents": "opponents, such as opponents=past"}
 """Groups whose file none has no keys, and what to choose instead."""
 EXAMPLES = {
@@ -146,12 +143,13 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     check_device(config.get("device"))
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
     for key, root in groups["mdp"].imports():
-        if root not in (*IMPORTED, *trust, *plugins.installed()):
+        if root not in (*plugins.WORLDS, *trust, *plugins.installed()):
             line = f"imports {root}; to run its code add 'trust=[{root}]' to the command line"
             raise Untrusted(line, f"mdp.{key}", root)
     for program in groups["mdp"].commands():
         if program not in trust:
-            raise BadRequest(f"starts a program; to run it add '{trust_word(program)}' to the command line", COMMAND)
+            word = command.trust_word(program)
+            raise BadRequest(f"starts a program; to run it add '{word}' to the command line", COMMAND)
     try:
         groups["mdp"].ready()
     except BadRequest as error:

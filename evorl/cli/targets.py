@@ -26,12 +26,6 @@ def typed_commands(words: Sequence[Override]) -> tuple[str, ...]:
     return tuple(str(word.value()) for word in words if word.key_or_group == COMMAND and not word.is_sweep_override())
 
 
-def trust_word(*names: str) -> str:
-    """The word of a command line that trusts root modules and commands."""
-    quoted = [name if name.isidentifier() else '"' + name.replace('"', r"\"") + '"' for name in names]
-    return f"trust=[{','.join(quoted)}]"
-
-
 class Untrusted(BadRequest):
     """Names code outside evorl that is of no plugin and that the command line does not trust."""
 

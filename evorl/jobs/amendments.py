@@ -25,6 +25,8 @@ AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: they do not change what the run writes."""
 LEARNERS = "rl.learners"
 """The key of the number of learners, which it may change as well: what changes is the last bits of sums."""
+DECLARED = {"evorl.mdp.remote.Remote": ("mdp.time_limit",)}
+"""Keys that it may change as well, by the world: they declare what a game does by itself."""
 GENES = "ec.genes"
 """The key of genes, which a resumed population may change as well."""
 
@@ -60,7 +62,8 @@ def amended_config(
         else:
             _check_key(amended, choices, override, opened)
             old, value = OmegaConf.select(amended, key), _resolved(amended, key, value)
-        if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
+        declared = key in DECLARED.get(str(OmegaConf.select(amended, "mdp._target_")), ())
+        if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and (key == LEARNERS or declared)):
             OmegaConf.update(amended, key, value)
         elif old != value:
             raise BadRequest(f"is {old} in that run, and stays; init={directory} starts a new run from its policy", key)

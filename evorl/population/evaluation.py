@@ -58,7 +58,7 @@ def _check_opponents(experiment: Experiment, evolution: IndependentEvolution) ->
     try:
         sides = experiment.mdp.all_sides().sides
     except BadRequest as error:
-        raise error.under("ec") from None
+        raise error.under("mdp" if error.key else "ec") from None
     if evolution.sides not in (None, sides):
         raise BadRequest(f"needs a game of {evolution.sides} sides, and this one has {sides}", "ec")
     if evolution.zero_sum and experiment.mdp.zero_sum is False:

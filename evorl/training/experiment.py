@@ -16,6 +16,7 @@ from evorl.record.core import Record
 from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
 from evorl.training.periods import PARTS
+from evorl.util import plugins
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
 
@@ -111,7 +112,7 @@ class Experiment:
         try:
             world = self.mdp.all_sides()
         except BadRequest as error:
-            raise error.under("opponents") from None
+            raise error.under("mdp" if error.key else "opponents") from None
         if isinstance(self.opponents, Pooled):
             _check_sides(self.opponents, world, type(self.mdp).__name__)
         return world
@@ -146,6 +147,12 @@ class Experiment:
         roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.rl.imports()}
         roots |= {root for _, root in self.mdp.imports()}
         return tuple(sorted(root for root in roots if root not in ("evorl", *sys.stdlib_module_names)))
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """What a command line trusts that goes on with it: packages that are no plugins, and commands of its game."""
+        known = (*plugins.WORLDS, *plugins.installed())
+        return (*(root for root in self.packages if root not in known), *self.mdp.commands())
 
 
 def _check_sides(opponents: Pooled, world: World, name: str) -> None:

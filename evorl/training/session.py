@@ -36,8 +36,7 @@ RESERVE = 16
 class Interrupted(Exception):
     """A signal stopped the run, after it saved."""
 
-    def __init__(self, number: int, step: int, directory: Path) -> None:
-        again = command.run(f"resume={directory}")
+    def __init__(self, number: int, step: int, again: str) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; resume with: {again}")
         self.signal = number
 
@@ -202,30 +201,33 @@ class Session:
     def _interrupt(self, caught: list[int]) -> NoReturn:
         self._save()
         self.recorder.close()  # here, so that no sink reports a failure
-        raise Interrupted(caught[0], self.run.steps, self.directory)
+        raise Interrupted(caught[0], self.run.steps, self._again)
 
     def _tell_what_is_kept(self, whole: bool) -> None:
         """Print how a run whose world has failed can be resumed; save first if its state is ``whole``."""
         if whole and self.saved != self.run.steps:
             self._save_if_possible()
-        again = command.run(f"resume={self.directory}")
         if self.saved < 0:
             log.error("the world has failed, before the first checkpoint (checkpoint.every); the cause:")
         else:
             log.error(
                 "the world has failed; saved at step %d; once it is mended, resume with: %s; the cause:",
-                self.saved, again,
+                self.saved, self._again,
             )  # fmt: skip
+
+    @property
+    def _again(self) -> str:
+        """The command that resumes the run."""
+        return command.resume(self.directory, self.run.experiment.trust)
 
     def _end_without_descriptors(self) -> NoReturn:
         """Save and raise `Failure` while there are descriptors for it: later, the process could not even say why."""
         left = descriptors.left()
         self._save()
         self.recorder.close()
-        again = command.run(f"resume={self.directory}")
         raise Failure(
             f"{left} of the open files that are allowed (ulimit -n) are left; saved at step {self.run.steps}; raise "
-            f"the limit, then resume with: {again}"
+            f"the limit, then resume with: {self._again}"
         )
 
     def _over(self) -> bool:

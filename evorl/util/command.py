@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 NEEDED = (
@@ -18,6 +19,17 @@ NEEDED = (
 def run(*words: str) -> str:
     """``evorl.run`` with these words, in the Python that runs now."""
     return line("run", *words)
+
+
+def resume(directory: Path, trust: Sequence[str], *words: str) -> str:
+    """The command that goes on with a run, whose code and commands outside evorl (``trust``) it must trust again."""
+    return run(f"resume={directory}", *words, *([trust_word(*trust)] if trust else []))
+
+
+def trust_word(*names: str) -> str:
+    """The word of a command line that trusts root modules and commands."""
+    quoted = [name if name.isidentifier() else '"' + name.replace('"', r"\"") + '"' for name in names]
+    return f"trust=[{','.join(quoted)}]"
 
 
 def line(name: str, *words: str) -> str:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 GROUP = "evorl.plugins"
 """The group of entry points that name plugins."""
+WORLDS = ("gymnasium", "ale_py")
+"""Root modules that may register a world without ``trust``."""
 Places = tuple[tuple[str, int], ...]
 
 

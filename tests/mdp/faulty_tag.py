@@ -92,6 +92,8 @@ if FAULT == "hello":
     OFFER["color"] = "red"
 if FAULT == "same names":
     OFFER["sides"] = ["catcher", "catcher"]
+if FAULT == "no rule":
+    OFFER["rule"] = False
 if FAULT == "no results":
     OFFER["results"] = []
 if FAULT == "token":

@@ -108,7 +108,7 @@ SENTENCES = {
     "cut": "closed the connection",
     "freeze": "said nothing for 1 s",
     "nan": "sent a row that cannot be used: the feature 'ahead' of view is nan",
-    "short": r"sent \d+ bytes as input 'view' of \d+ rows, which need \d+",
+    "short": r"sent \d+ bytes as input 'view' of 1 rows, which need \d+: 3 numbers in each row, and 4 were offered",
     "reward": "reward is inf",
     "twice": "asked for a side that waits for an answer already",
     "no choice": "no action is legal",
@@ -293,11 +293,13 @@ def test_a_unix_socket_that_a_killed_evorl_has_left_is_used_again(tmp_path: Path
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_nobody_connects() -> None:
+def test_nobody_connects(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EVORL_TOKEN", raising=False)
     began = time.monotonic()
     with pytest.raises(Unplayable, match=r"no game has connected to 127.0.0.1:\d+ in 0.5 s \(mdp.start_s\)"):
         Remote(listen="127.0.0.1:0", start_s=0.5).arena(2, EPISODES)
     assert time.monotonic() - began < 5
+    assert re.search(r"waiting for games at 127.0.0.1:\d+; their token is \w{32}\n", capsys.readouterr().out)
 
 
 def test_actions_must_be_for_slots_that_wait() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from harness import go
 from remote_games import FAULTY, TAG, Records, opened
 
 import evorl.mdp
@@ -36,6 +39,20 @@ def test_an_episode_that_is_cut_has_no_results_of_its_game() -> None:
     )
     with pytest.raises(Mismatch, match=f"^{line}$"):
         played(5, command=TAG)
+
+
+@pytest.mark.slow
+def test_a_declared_limit_mends_a_run_that_an_evaluation_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("mdp=remote", f"mdp.command='{TAG}'", "mdp.opponent=game", "rl=ppo", "rl.slots=2", "rl.horizon=8")
+    small = ("rl.minibatch=16", "rl.net.hidden=[4]", "budget.steps=64", "eval.every=32", "eval.episodes=2")
+    assert go(*words, *small, "eval.max_steps=5", f"hydra.run.dir={tmp_path}/run") == 1
+    told = capsys.readouterr()
+    assert "and declare that limit as mdp.time_limit" in told.err
+    again = re.search(r"resume with: .*-m evorl.run (resume=.*); the cause", told.out)
+    assert again is not None and go(*shlex.split(again[1]), "mdp.time_limit=200") == 0
+    assert go(*shlex.split(again[1]), "mdp.side=runner") == 2
 
 
 def test_an_episode_that_its_game_ends_at_the_limit_has_its_results() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import struct
 import time
@@ -21,6 +22,7 @@ from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.server import Unplayable
 from evorl.training.train import new_run
+from evorl.util import command
 from evorl.util.errors import BadRequest
 
 
@@ -32,6 +34,10 @@ from evorl.util.errors import BadRequest
         ({"command": "{python} tag.py {prot}"}, "command: {prot} is not filled in; did you mean port?"),
         ({"command": "{python} -u nowhere/tag.py"}, "command: there is no file nowhere/tag.py here"),
         ({"command": "{python} {clients}/python/gone.py"}, "/python/gone.py here"),
+        (
+            {"command": f"{Path(__file__)} fast"},
+            "test_remote_requests.py cannot be executed; name what runs it, as in {py",
+        ),
         ({"command": "'"}, 'command: "\'" is no command: No closing quotation'),
         ({"command": " "}, "command: is empty"),
         ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),
@@ -47,10 +53,20 @@ def test_a_request_that_cannot_be_met_is_one_line(keys: dict[str, Any], message:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["env game.exe", "{python} {seed}.py", "{python} -m game", "{python} -c 'x'"])
-def test_only_the_script_of_an_interpreter_must_be_there(command: str) -> None:
+def test_a_game_that_ends_at_once_has_not_connected() -> None:
+    with (
+        closing(Remote(command="true")) as world,
+        pytest.raises(
+            Unplayable, match=r"^mdp.command: game 1 \(process \d+\) has not connected: it ended with exit code 0"
+        ),
+    ):
+        world.arena(2, EPISODES)
+
+
+@pytest.mark.parametrize("line", ["env game.exe", "{python} {seed}.py", "{python} -m game", "{python} -c 'x'"])
+def test_only_the_script_of_an_interpreter_must_be_there(line: str) -> None:
     """Other programs may find their files elsewhere."""
-    Remote(command=command).ready()
+    Remote(command=line).ready()
 
 
 def test_a_misspelt_side_is_refused() -> None:
@@ -64,6 +80,19 @@ def test_a_misspelt_side_is_refused() -> None:
         pytest.raises(BadRequest, match="side: tag has no side blue; there are: catcher, runner"),
     ):
         world.arena(2, EPISODES)
+
+
+def test_opponents_where_the_game_should_play_name_the_key() -> None:
+    world = Remote(command=f"{FAULTY} 'no rule' -", opponent="game")
+    with closing(world), pytest.raises(BadRequest, match=r"^mdp\.opponent: tag plays no side itself"):
+        new_run(replace(experiment_of("mdp=pong", "opponents=past"), mdp=world))
+
+
+def test_what_must_be_trusted_again_to_go_on() -> None:
+    run = replace(experiment_of("mdp=pong"), mdp=Remote(command=TAG))
+    assert run.trust == (TAG,) and experiment_of("mdp=pong").trust == experiment_of("mdp=cartpole").trust == ()
+    again = shlex.split(command.resume(Path("runs/a"), run.trust, "budget.steps=9"))
+    assert again[-3:] == ["resume=runs/a", "budget.steps=9", f'trust=["{TAG}"]']
 
 
 def test_what_a_game_refuses_in_a_run_names_the_key() -> None:
@@ -103,8 +132,7 @@ def test_a_declared_time_limit_is_held() -> None:
 def test_a_battle_that_is_lost_does_not_count_its_decisions_twice(words: str, tmp_path: Path) -> None:
     with opened(2) as arena:
         longest = longest_episode(Records(arena).play(200))
-    command = f"{FAULTY} failed {tmp_path}/mark 90 {words}"
-    with opened(2, command, time_limit=longest) as arena:
+    with opened(2, f"{FAULTY} failed {tmp_path}/mark 90 {words}", time_limit=longest) as arena:
         Records(arena).play(200)
     assert (tmp_path / "mark").exists()
 

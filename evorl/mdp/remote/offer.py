@@ -70,7 +70,9 @@ class Column(NamedTuple):
     def read(self, data: memoryview, count: int) -> Array:
         """Return the rows without a copy. Raises `Nonsense` if they have another size."""
         if len(data) != (need := count * self.row_bytes):
-            raise Nonsense(f"sent {len(data):,} bytes as {self.name} of {count} rows, which need {need:,}")
+            size, rest = divmod(len(data), max(count, 1) * self.dtype.itemsize)
+            numbers = f": {size:,} numbers in each row, and {math.prod(self.shape):,} were offered" if not rest else ""
+            raise Nonsense(f"sent {len(data):,} bytes as {self.name} of {count} rows, which need {need:,}{numbers}")
         return np.ndarray((count, *self.shape), self.dtype, data)
 
 

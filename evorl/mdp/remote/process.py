@@ -110,6 +110,8 @@ def check_command(command: str) -> None:
             raise BadRequest(f"{{{name}}} is not filled in{meant}", "command")
     program, *rest = [filled(word, FIXED) for word in words]
     if shutil.which(program) is None:
+        if Path(program).is_file():
+            raise BadRequest(f"{program} cannot be executed; name what runs it, as in {{python}} {program}", "command")
         raise BadRequest(f"there is no program {program} here", "command")
     script = next((word for word in rest if not word.startswith("-")), "")
     named = INTERPRETER.fullmatch(Path(program).name) and script.endswith(SCRIPTS) and "{" not in script

@@ -30,6 +30,7 @@ from evorl.mdp.shared import Shared
 from evorl.util.errors import Failure
 from evorl.util.seed import key, seed31
 from evorl.util.stop import stopping
+from evorl.util.text import say
 
 LOG = logging.getLogger("evorl")
 HELLO_S = 10.0
@@ -88,7 +89,8 @@ class GameServer:
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
-            LOG.info("waiting for games at %s; their token is %s", self.address.text, self._token)
+            token = "that of EVORL_TOKEN" if "EVORL_TOKEN" in os.environ else self._token
+            say(f"waiting for games at {self.address.text}; their token is {token}")
 
     # -------------------------------------------------------------- for arenas
 
@@ -266,7 +268,8 @@ class GameServer:
         while self._strangers and moment - self._strangers[0].since > HELLO_S:
             self._refuse(self._strangers[0], f"said nothing for {HELLO_S:g} s")
         for process in self._starting:
-            why = process.end()
+            ended = process.end()
+            why = ended and f"has not connected: it {ended}"
             if why is None and moment - process.began > self.settings.start_s:
                 why = f"has not connected in {self.settings.start_s:g} s (mdp.start_s)"
             if why is not None:
@@ -278,7 +281,9 @@ class GameServer:
     def _count_failed_start(self, why: str, moment: float, killed: bool) -> None:
         """Start it again later. Raises `Unplayable` after too many, and for the first if it was not killed."""
         self._failed += 1
-        if (self._offer is None and not killed) or self._failed >= len(PAUSES_S):
+        if self._offer is None and not killed:
+            raise Unplayable(f"mdp.command: {why}")
+        if self._failed >= len(PAUSES_S):
             raise Unplayable(why)
         LOG.warning("%s; starting it again", why)
         self._pause_until = moment + PAUSES_S[self._failed]

@@ -55,7 +55,10 @@ class Remote(World):
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", self._played_by_game)
         if self.side is not None and self.opponent == "self":
-            raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
+            raise BadRequest(
+                f"{self.side} contradicts opponent=self, which plays all sides; mdp.opponent=game plays the others",
+                "side",
+            )
 
     @property
     def _played_by_game(self) -> str:

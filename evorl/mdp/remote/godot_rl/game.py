@@ -27,7 +27,7 @@ from evorl.mdp.remote.server import Settings, Unplayable
 from evorl.util.errors import BadRequest
 from evorl.util.seed import key, seed31
 from evorl.util.stop import check_stop
-from evorl.util.text import printable
+from evorl.util.text import printable, say
 
 LOG = logging.getLogger("evorl")
 MAJOR, MINOR = "0", "7"
@@ -108,7 +108,7 @@ class Game:
         address, listens = listener(settings.listen)
         try:
             if settings.command is None:
-                LOG.info("waiting for a game of Godot RL Agents at %s", address.text)
+                say(f"waiting for a game of Godot RL Agents at {address.text}")
             else:
                 values = {**address.values(), "seed": seed31(key("game", number))}
                 self._process = GameProcess(settings.command, values, "", number)
