@@ -40,9 +40,7 @@ class Client:
         self._rewards, self._results = len(rewards), list(results)
         self._codes = ["f" if each.get("dtype", "float32") == "float32" else "B" for each in offer["inputs"]]
         self._masked = offer.get("masked", False)
-        action = offer["action"]
-        self._discrete = action["kind"] == "discrete"
-        self._width = len(action["n"] if self._discrete else action["low"])
+        self._discrete, self._width = _form(offer["action"])
         self._heard = self._said = 0  # messages that have come, and those that evorl knows of
         self._clear()
         self._buffer = bytearray()
@@ -140,7 +138,11 @@ class Client:
             column.frombytes(values) if isinstance(values, (bytes, memoryview)) else column.extend(values)
         if self._masked:
             columns["legal"] += bytes(legal)
+        elif legal is not None:
+            raise ValueError("legal choices are given, and the offer does not say masked")
         if end:
+            if lacking := [name for name in self._results if name not in results]:
+                raise ValueError(f"an episode ends without its result {lacking[0]!r}, which the offer names")
             columns["results"].extend([results[name] for name in self._results])
         self._rows += 1
 
@@ -187,6 +189,17 @@ class Battle:
     def fail(self, why):
         """Give the battle up."""
         self._client.fail(self, why)
+
+
+def _form(action):
+    """Whether an offered action is discrete, and how many numbers it has."""
+    kind = action.get("kind")
+    key = {"discrete": "n", "box": "low"}.get(kind)
+    if key is None:
+        raise ValueError(f"the kind of the action is discrete or box, and is {kind!r}")
+    if not isinstance(action.get(key), (list, tuple)):
+        raise ValueError(f"{key} of a {kind} action is a list, with a number for each component")
+    return kind == "discrete", len(action[key])
 
 
 def _connected(address):

@@ -8,11 +8,13 @@ import struct
 import time
 from contextlib import closing
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 from harness import experiment_of
 from remote_games import EPISODES, FAULTY, TAG, Records, opened
@@ -20,6 +22,8 @@ from remote_games import EPISODES, FAULTY, TAG, Records, opened
 from evorl.cluster.processes import Processes
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
+from evorl.mdp.remote.messages import Nonsense, read_hello
+from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import Unplayable
 from evorl.training.train import new_run
 from evorl.util import command
@@ -157,3 +161,58 @@ def test_who_waits_in_vain_hears_why_a_connection_was_refused(tmp_path: Path) ->
     ):
         world.arena(2, EPISODES)
     visitor.join(10)
+
+
+HELLO: dict[str, Any] = {
+    "type": "hello", "protocol": 1, "token": "", "game": "it", "action": {"kind": "discrete", "n": [2]},
+    "inputs": [{"name": "view", "shape": [2]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"result": ["win"]}, "unknown field `result`; did you mean results?"),
+        ({"inputs": [{"name": "view", "shap": [2]}]}, "did you mean shape?"),
+        ({"inputs": [{"name": "view", "shape": [2], "dtype": "float64"}]}, "; there are float32 and uint8"),
+    ],
+)
+def test_a_misspelt_offer_names_what_may_be_meant(field: dict[str, Any], message: str) -> None:
+    with pytest.raises(Nonsense) as caught:
+        read_hello(msgspec.msgpack.encode(HELLO | field))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ({"kind": "Discrete", "n": [4]}, "the kind of the action is discrete or box, and is 'Discrete'"),
+        ({"kind": "discrete", "n": 4}, "n of a discrete action is a list"),
+        ({"n": [4]}, "the kind of the action is discrete or box, and is None"),
+    ],
+)
+def test_the_client_in_python_says_what_is_no_action(action: dict[str, Any], message: str) -> None:
+    client: Any = import_client()
+    with pytest.raises(ValueError, match=message):
+        client.Client({"inputs": [], "action": action}, None, "127.0.0.1:1")
+
+
+def import_client() -> Any:
+    spec = spec_from_file_location("evorl_client", CLIENTS / "python" / "evorl_client.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_client_in_python_refuses_rows_that_contradict_the_offer() -> None:
+    module = import_client()
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        offer = {"inputs": [{"name": "view", "shape": [2]}], "action": HELLO["action"], "results": ["kills"]}
+        client = module.Client(offer, None, f"127.0.0.1:{listens.getsockname()[1]}")
+        battle = module.Battle(client, 0, 1, [0])
+        with pytest.raises(ValueError, match="the offer does not say masked"):
+            battle.ask(0, [[1.0, 2.0]], [1, 0])
+        with pytest.raises(ValueError, match="an episode ends without its result 'kills'"):
+            battle.end(0, [[1.0, 2.0]])
+        client._socket.close()

@@ -7,11 +7,13 @@ entries of the legal mask, K action components, E rows that end an episode, M re
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from evorl.util.errors import nearest
 from evorl.util.text import printable
 
 PROTOCOL = 1
@@ -117,6 +119,9 @@ class Failed(_Message, frozen=True):
     why: Annotated[str, Meta(max_length=4096)]
 
 
+_KINDS = (Hello, InputOffer, DiscreteOffer, BoxOffer, Ask, Failed)
+
+
 # ------------------------------------------------------------------ from evorl
 
 
@@ -175,4 +180,11 @@ def _decoded(decoder: Any, frame: bytes) -> Any:
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Nonsense(f"sent a message that is no message of the protocol: {error}") from None
+        raise Nonsense(f"sent a message that is no message of the protocol: {error}{_hint(str(error))}") from None
+
+
+def _hint(text: str) -> str:
+    """What a decoder's error may have meant, for its end; else empty."""
+    if unknown := re.search(r"unknown field `([^`]+)`", text):
+        return nearest(unknown[1], [name for kind in _KINDS for name in kind.__struct_fields__])
+    return "; there are float32 and uint8" if "enum value" in text and "dtype" in text else ""
