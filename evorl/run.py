@@ -165,14 +165,14 @@ def begin(
         return made[0]
 
     job.start_run(composed, words, data, experiment, choose)
-    _print_next(made[0], experiment, words)
+    _print_next(made[0], experiment)
     return made[0]
 
 
-def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -> None:
-    """Print the commands for a run that has ended. ``words`` are those of the command line."""
+def _print_next(directory: Path, experiment: Experiment) -> None:
+    """Print the commands for a run that has ended."""
     film = ["video=true"] if experiment.mdp.draws else []
-    trust = [command.trust_word(*trusted)] if (trusted := config.trusted_packages(words, {})) else []
+    trust = [command.trust_word(*experiment.trust)] if experiment.trust else []
     say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
     say(f"      {command.line('report', str(directory))}")
 
@@ -208,7 +208,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
             job.write_choices(directory, choices)
 
     job.resume_run(directory, located(directory, data), experiment, amend, json.loads(_genes(past)))
-    _print_next(directory, experiment, args.overrides)
+    _print_next(directory, experiment)
     return directory
 
 

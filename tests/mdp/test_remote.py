@@ -299,7 +299,7 @@ def test_nobody_connects(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     with pytest.raises(Unplayable, match=r"no game has connected to 127.0.0.1:\d+ in 0.5 s \(mdp.start_s\)"):
         Remote(listen="127.0.0.1:0", start_s=0.5).arena(2, EPISODES)
     assert time.monotonic() - began < 5
-    assert re.search(r"waiting for games at 127.0.0.1:\d+; their token is \w{32}\n", capsys.readouterr().out)
+    assert re.search(r"waiting for games at 127.0.0.1:\d+; their token is \w{32}\n", capsys.readouterr().err)
 
 
 def test_actions_must_be_for_slots_that_wait() -> None:

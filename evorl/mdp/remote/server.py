@@ -12,6 +12,7 @@ import os
 import secrets
 import selectors
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -90,7 +91,7 @@ class GameServer:
         self._waits_since: float | None = None
         if settings.command is None:
             token = "that of EVORL_TOKEN" if "EVORL_TOKEN" in os.environ else self._token
-            say(f"waiting for games at {self.address.text}; their token is {token}")
+            say(f"waiting for games at {self.address.text}; their token is {token}", sys.stderr)
 
     # -------------------------------------------------------------- for arenas
 

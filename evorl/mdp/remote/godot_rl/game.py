@@ -10,6 +10,7 @@ import logging
 import math
 import select
 import socket
+import sys
 import time
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -108,7 +109,7 @@ class Game:
         address, listens = listener(settings.listen)
         try:
             if settings.command is None:
-                say(f"waiting for a game of Godot RL Agents at {address.text}")
+                say(f"waiting for a game of Godot RL Agents at {address.text}", sys.stderr)
             else:
                 values = {**address.values(), "seed": seed31(key("game", number))}
                 self._process = GameProcess(settings.command, values, "", number)
