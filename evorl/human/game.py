@@ -242,6 +242,6 @@ def check_draws(world: World) -> None:
     arena = begin(world.all_sides(), world.all_sides().sides, seeds.Episodes(0, "spec"))
     try:
         if arena.render(0) is None:
-            raise BadRequest(f"{type(world).__name__} draws no pictures", "run")
+            raise BadRequest(f"{world.title} draws no pictures", "run")
     finally:
         arena.close()

@@ -81,7 +81,7 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
     except BadRequest as error:
         raise BadRequest(f"{places[0]}: {error.args[0]}", KEY) from None
     if game.players != 2:
-        raise BadRequest(f"{type(first.mdp).__name__} has {game.players} sides, and matches are of two", KEY)
+        raise BadRequest(f"{first.mdp.title} has {game.players} sides, and matches are of two", KEY)
     if len(places) + len(foreign) + (RULE in words) < 2:
         raise BadRequest("needs two players or more", KEY)
     named = zip(places, names(places), strict=True)

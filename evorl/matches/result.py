@@ -140,7 +140,7 @@ def write(out: Path, entry: Entry, judged: Judgement, whole: Mapping[str, Any]) 
     }
     facts = f"{len(names)} players · {int(judged.games.sum()) // 2:,} games · evorl {__version__}"
     html = payoff_figures.page(
-        f"{type(entry.world).__name__}: everyone against everyone",
+        f"{entry.world.title}: everyone against everyone",
         facts,
         _sentences(entry, judged),
         shown,

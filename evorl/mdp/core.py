@@ -280,6 +280,11 @@ class World(Labels, ABC):
         return ()
 
     @property
+    def title(self) -> str:
+        """What messages and pages call the game."""
+        return type(self).__name__
+
+    @property
     def sides(self) -> int:
         """Sides of a game that the learner controls; this many slots share one game."""
         return 1
@@ -313,14 +318,14 @@ class World(Labels, ABC):
 
         Raises `BadRequest` if its games have one side.
         """
-        raise BadRequest(f"the games of {type(self).__name__} have one side, so no opponent")
+        raise BadRequest(f"the games of {self.title} have one side, so no opponent")
 
     def one_side(self, side: int) -> World:
         """This world with the caller deciding for this side of every game, and its rule player for the others.
 
         Raises `BadRequest` if it has no rule player.
         """
-        raise BadRequest(f"{type(self).__name__} has no rule player")
+        raise BadRequest(f"{self.title} has no rule player")
 
     @property
     def takes_rule_action(self) -> bool:
@@ -353,7 +358,7 @@ class World(Labels, ABC):
 
         It is never closed and must hold nothing that this world does not. Raises `BadRequest` without such a limit.
         """
-        raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
+        raise BadRequest(f"episodes of {self.title} have no limit in environment steps")
 
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:

@@ -16,6 +16,10 @@ class WrappedWorld(World):
     world: World
 
     @property
+    def title(self) -> str:
+        return self.world.title
+
+    @property
     def team_sides(self) -> int:
         return self.world.team_sides
 

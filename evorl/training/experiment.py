@@ -114,7 +114,7 @@ class Experiment:
         except BadRequest as error:
             raise error.under("mdp" if error.key else "opponents") from None
         if isinstance(self.opponents, Pooled):
-            _check_sides(self.opponents, world, type(self.mdp).__name__)
+            _check_sides(self.opponents, world)
         return world
 
     @property
@@ -155,10 +155,10 @@ class Experiment:
         return (*(root for root in self.packages if root not in known), *self.mdp.commands())
 
 
-def _check_sides(opponents: Pooled, world: World, name: str) -> None:
+def _check_sides(opponents: Pooled, world: World) -> None:
     """Raise `BadRequest` for opponents that the games of all sides of a world do not have."""
     if opponents.rule and not world.takes_rule_action:
-        raise BadRequest(f"{name} has no rule player that joins games of all sides", "opponents.rule")
+        raise BadRequest(f"{world.title} has no rule player that joins games of all sides", "opponents.rule")
     teams = world.sides // world.team_sides
     if wrong := [side for side in opponents.sides or () if side >= teams]:
-        raise BadRequest(f"{name} has the sides 0 to {teams - 1}, not {wrong[0]}", "opponents.sides")
+        raise BadRequest(f"{world.title} has the sides 0 to {teams - 1}, not {wrong[0]}", "opponents.sides")

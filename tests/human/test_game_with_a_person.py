@@ -170,7 +170,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ([], "no run directory given"),
         (["run=nowhere"], "run: "),
-        (["run=cartpole"], "run: the games of Gymnasium have one side"),
+        (["run=cartpole"], "run: the games of CartPole-v1 have one side"),
         (["run=pong", "side=2"], "side: is from 0 to 1"),
         (["run=pong", "speed=0"], "speed: "),
         (["run=pong", "opponent=me"], "opponent: "),

@@ -190,7 +190,7 @@ def test_all_checkpoints_and_patterns_are_players(matrix: Matrix, runs: Path) ->
     ("players", "words", "line"),
     [
         ("a cartpole", (), "players: {runs}/cartpole plays Gymnasium, the first player Pong"),
-        ("cartpole a", (), "players: {runs}/cartpole: the games of Gymnasium have one side, so no opponent"),
+        ("cartpole a", (), "players: {runs}/cartpole: the games of CartPole-v1 have one side, so no opponent"),
         ("a", (), "players: needs two players or more"),
         ("rule", (), "players: needs a run directory, whose world is played"),
         ("a a", (), "players: {runs}/a is named twice"),

@@ -81,5 +81,5 @@ def test_what_a_world_says_of_its_games_stays() -> None:
 
 
 def test_a_game_of_one_side_has_no_opponent() -> None:
-    with pytest.raises(BadRequest, match="the games of Gymnasium have one side, so no opponent"):
+    with pytest.raises(BadRequest, match="the games of CartPole-v1 have one side, so no opponent"):
         Gymnasium(id="CartPole-v1").all_sides()

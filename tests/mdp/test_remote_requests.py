@@ -20,6 +20,7 @@ from harness import experiment_of
 from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 from evorl.cluster.processes import Processes
+from evorl.mdp.duel import Duel
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.messages import Nonsense, read_hello
@@ -90,6 +91,13 @@ def test_opponents_where_the_game_should_play_name_the_key() -> None:
     world = Remote(command=f"{FAULTY} 'no rule' -", opponent="game")
     with closing(world), pytest.raises(BadRequest, match=r"^mdp\.opponent: tag plays no side itself"):
         new_run(replace(experiment_of("mdp=pong", "opponents=past"), mdp=world))
+
+
+def test_messages_call_a_remote_game_by_its_name() -> None:
+    with closing(Remote(command=f"{FAULTY} 'no rule' -")) as world:
+        assert world.title == "tag" and Duel().all_sides().title == "Duel"
+        with pytest.raises(BadRequest, match=r"^tag has no rule player"):
+            world.one_side(0)
 
 
 def test_what_must_be_trusted_again_to_go_on() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evorl.mdp.conformance import check
 from evorl.mdp.core import Array, Box, MultiDiscrete
 from evorl.mdp.decision_arrays import rule_actions
-from evorl.mdp.soccer import Soccer
+from evorl.mdp.soccer import Soccer, parameters
 from evorl.mdp.soccer.arena import Body, SoccerArena
 from evorl.mdp.soccer.parameters import Field, Restart, Rewards, Rules, Tackle, Team
 from evorl.mdp.soccer.players import MOVES
@@ -617,6 +617,9 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"tackle": Tackle(time=1e300)}, "tackle.time: "),
         ({"tackle": Tackle(recovery=1e300)}, "tackle.recovery: "),
         ({"field": Field(goal=30.0)}, "field.goal: 30 is wider than the field, width=26"),
+        ({"body": parameters.Body(radius=5.0)}, "body.reach: 1 is within the player, whom the ball touches at 5.15: "),
+        ({"tackle": Tackle(reach=0.5)}, "tackle.reach: 0.5 is within the player, whom the ball touches at 0.55"),
+        ({"restart": Restart(distance=50.0)}, "restart.distance: 50 keeps a team off the field: at most half of "),
     ],
 )
 def test_sizes_of_no_game_are_refused(keys: dict[str, Any], line: str) -> None:

@@ -211,7 +211,7 @@ def test_self_play_learns_from_all_sides(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["mdp=cartpole"], "evorl: opponents: the games of Gymnasium have one side, so no opponent"),
+        (["mdp=cartpole"], "evorl: opponents: the games of CartPole-v1 have one side, so no opponent"),
         (["ec=pbt"], "evorl: opponents: opponents are those of one learner, with ec=none; leave it out"),
         (["rl=vtrace"], "evorl: opponents: opponents are chosen between two batches; add rl.asynchronous=false"),
         (["opponents.capacty=3"], "evorl: opponents.capacty: unknown key; did you mean opponents.capacity?"),

@@ -184,7 +184,7 @@ def test_map_elites_describes_games_by_their_fights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("mdp=cartpole",), "ec.lifetime: the games of Gymnasium have one side"),
+        (("mdp=cartpole",), "ec.lifetime: the games of CartPole-v1 have one side"),
         (("mdp=problem", "mdp.id=zdt1"), "ec.lifetime: a function is no game"),
         (
             ("mdp=duel", "mdp.ground.limit=1", "ec.objectives=[eveness]"),

@@ -174,7 +174,7 @@ def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["mdp=cartpole"], "evorl: ec: the games of Gymnasium have one side, so no opponent"),
+        (["mdp=cartpole"], "evorl: ec: the games of CartPole-v1 have one side, so no opponent"),
         (["rl=vtrace"], "evorl: ec: opponents are chosen between two batches; add rl.asynchronous=false"),
         (["mdp=problem", "mdp.id=zdt1"], "evorl: ec: a function is no game, so there are no opponents"),
         (["ec.population=3"], "evorl: ec.population: leaves no main agent beside 1 + 2 exploiters"),

@@ -68,7 +68,7 @@ def test_lines_tell_score_and_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["mdp=cartpole"], "evorl: ec: the games of Gymnasium have one side, so no opponent"),
+        (["mdp=cartpole"], "evorl: ec: the games of CartPole-v1 have one side, so no opponent"),
         (["ec.lifetime=play"], "evorl: ec.opponents: the population plays while a member trains; take lifetime=train"),
         (["ec.opponents=world", "ec.objectives=[points]"], "evorl: ec.objectives: there is no result points"),
     ],

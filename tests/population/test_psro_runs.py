@@ -105,7 +105,7 @@ def test_the_best_policy_has_the_largest_share(psro: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["mdp=cartpole"], "evorl: ec: the games of Gymnasium have one side, so no opponent"),
+        (["mdp=cartpole"], "evorl: ec: the games of CartPole-v1 have one side, so no opponent"),
         (["rl=vtrace"], "evorl: ec: opponents are chosen between two batches; add rl.asynchronous=false"),
         (["ec.asynchronous=true"], "evorl: ec.asynchronous: an epoch waits for all of its oracles and matches"),
         (["ec.games=5"], "evorl: ec.games: must be even, as each policy of a pair plays each side: 5"),

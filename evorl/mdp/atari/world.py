@@ -66,6 +66,10 @@ class Atari(World):
             raise BadRequest(f"{self.game} needs more than is installed: {command.install('atari')}", "game")
 
     @property
+    def title(self) -> str:
+        return self.game
+
+    @property
     def longest_episode(self) -> int:
         return self.time_limit or -(-MAX_FRAMES // self.frame_skip)
 

@@ -85,6 +85,10 @@ class Gymnasium(World):
             _check_result(name)
 
     @property
+    def title(self) -> str:
+        return self.id
+
+    @property
     def _skip(self) -> tuple[int, int]:
         """The least and the most repeats of an action."""
         return self.frame_skip if isinstance(self.frame_skip, tuple) else (self.frame_skip, self.frame_skip)

@@ -42,6 +42,10 @@ class OpenSpiel(BattleWorld):
             raise BadRequest(f"{self.game} has the sides 0 to {sides - 1}, not {self.side}", "side")
 
     @property
+    def title(self) -> str:
+        return self.game
+
+    @property
     def loaded(self) -> Loaded:
         """The game. Raises `BadRequest`."""
         return load(self.game, self.kwargs)

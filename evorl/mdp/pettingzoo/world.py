@@ -64,6 +64,10 @@ class PettingZoo(BattleWorld):
             raise BadRequest(f"{self.id} has no agent {self.side}{nearest_or_all(self.side, names)}", "side")
 
     @property
+    def title(self) -> str:
+        return self.id
+
+    @property
     def traits(self) -> Traits:
         """The properties of the environment. Raises `BadRequest` if it cannot be made or used."""
         return _traits(self.id, tuple(sorted(self.kwargs.items())), self.wrappers, self.interface)

@@ -98,6 +98,10 @@ class Remote(World):
         return GAMES[self._settings].form.spec if self.protocol == "godot_rl" else self.offer.spec
 
     @property
+    def title(self) -> str:
+        return "the game" if self.protocol == "godot_rl" else self.offer.hello.game
+
+    @property
     def sides(self) -> int:
         return len(self.players(0))
 

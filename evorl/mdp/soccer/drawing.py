@@ -33,8 +33,8 @@ def draw_game(rules: Rules, state: Sequence[Array], game: int) -> Array:
     for player in range(2 * rules.team_size):
         picture.player(games, player)
     x, y = games.ball
-    picture.disc(x, y, rules.ball.radius + 0.12, SHADOW)
-    picture.disc(x, y, rules.ball.radius + 0.07, WHITE)
+    picture.disc(x, y, rules.ball.radius + 0.16, SHADOW)
+    picture.disc(x, y, rules.ball.radius + 0.1, WHITE)
     picture.strip(games)
     return picture.pixels()
 
@@ -90,7 +90,7 @@ class _Picture:
         self.disc(x, y, radius, WHITE)
         self.disc(x, y, radius - 0.1, (red, green, blue))
         nose = games.view[:, player] * (radius - 0.12)
-        self.disc(x + nose[0], y + nose[1], 0.17, WHITE)
+        self.disc(x + nose[0], y + nose[1], 0.1, WHITE)
         if tackles:
             self.disc(x, y, self.rules.tackle.reach, WHITE, ring=True)
 

@@ -147,7 +147,7 @@ class Rules:
     """Weights of the rewards."""
 
     def __post_init__(self) -> None:
-        """Raises `BadRequest` for steps that cannot be counted, and for posts beyond the side lines."""
+        """Raises `BadRequest` for steps that cannot be counted, and for lengths that no game can have together."""
         times = {
             "seconds": self.seconds,
             "tackle.time": self.tackle.time,
@@ -159,6 +159,14 @@ class Rules:
                 raise BadRequest(f"{time:g} is more than 2^31 steps of dt={self.dt:g} seconds", key)
         if self.field.goal > self.field.width:
             raise BadRequest(f"{self.field.goal:g} is wider than the field, width={self.field.width:g}", "field.goal")
+        touches = self.body.radius + self.ball.radius
+        for key, reach in {"body.reach": self.body.reach, "tackle.reach": self.tackle.reach}.items():
+            if reach <= touches:
+                parts = f"body.radius={self.body.radius:g} and ball.radius={self.ball.radius:g}"
+                raise BadRequest(f"{reach:g} is within the player, whom the ball touches at {touches:g}: {parts}", key)
+        if self.restart.distance > self.field.length / 2:
+            most = f"at most half of field.length={self.field.length:g}"
+            raise BadRequest(f"{self.restart.distance:g} keeps a team off the field: {most}", "restart.distance")
 
     @property
     def steps(self) -> int:
