@@ -154,7 +154,7 @@ namespace Evorl
             for (var row = 0; row < sides.Length; row++)
             {
                 Battle battle;
-                if (!battles.TryGetValue(BitConverter.ToUInt32(numbers, 4 * row), out battle)) continue;
+                if (!battles.TryGetValue(BitConverter.ToUInt32(numbers, 4 * row), out battle) || !battle.Open.Contains(sides[row])) continue;
                 var action = new float[width];
                 for (var k = 0; k < width; k++)
                 {
@@ -200,7 +200,7 @@ namespace Evorl
         public readonly int[] Players;
         internal IGame Game;
         readonly Client client;
-        int left;
+        internal readonly HashSet<int> Open;
 
         internal Battle(Client client, long number, int seed, int[] players)
         {
@@ -208,7 +208,7 @@ namespace Evorl
             Number = number;
             Seed = seed;
             Players = players;
-            left = players.Length;
+            Open = new HashSet<int>(players);
         }
 
         /// <summary>Ask evorl to decide for a side.</summary>
@@ -218,7 +218,8 @@ namespace Evorl
         public void End(int side, Row row)
         {
             client.Add(this, side, (byte)(row.Truncated ? 2 : 1), row);
-            if (--left == 0) client.Forget(this);
+            Open.Remove(side);
+            if (Open.Count == 0) client.Forget(this);
         }
 
         /// <summary>Give the battle up.</summary>

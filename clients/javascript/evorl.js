@@ -74,7 +74,7 @@
       const read = (at) => (this.discrete ? values.getInt32(4 * at, true) : values.getFloat32(4 * at, true));
       for (let row = 0; row < side.length; row += 1) {
         const played = this.battles.get(numbers.getUint32(4 * row, true));
-        if (played) {
+        if (played && played.open.has(side[row])) {
           const all = Array.from({ length: this.width }, (_, k) => read(row * this.width + k));
           played.game.act(side[row], this.discrete && this.width === 1 ? all[0] : all);
         }
@@ -126,7 +126,7 @@
   /* One episode. */
   class Battle {
     constructor(client, number, seed, players) {
-      Object.assign(this, { client, number, seed, players, game: null, left: players.length });
+      Object.assign(this, { client, number, seed, players, game: null, open: new Set(players) });
     }
 
     /* Ask evorl to decide for a side. `inputs`: a flat array for each input; `legal`: 0 or 1 for each choice, with masks;
@@ -138,8 +138,8 @@
     /* End a side's episode, in its last state; `results` has a number for each offered name. */
     end(side, row) {
       this.client.row(this.number, side, row.truncated ? TRUNCATED : TERMINATED, { cost: 1, ...row });
-      this.left -= 1;
-      if (!this.left) this.client.battles.delete(this.number);
+      this.open.delete(side);
+      if (!this.open.size) this.client.battles.delete(this.number);
     }
 
     /* Give the battle up. */

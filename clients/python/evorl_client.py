@@ -10,7 +10,8 @@ A game offers what its sides see and do, and plays battles that evorl begins:
     evorl_client.Client(OFFER, Battle).run()
 
 In ``__init__``, and whenever it is time, a battle calls ``battle.ask(side, inputs, ...)`` for a side that must decide,
-and ``battle.end(side, ...)`` once for each side when its episode is over. The protocol is that of docs/remote.md.
+and ``battle.end(side, ...)`` once for each side when its episode is over, whether it waits for an answer or not. The
+protocol is that of docs/remote.md.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Client:
         actions, width = array("i" if self._discrete else "f", message["action"]).tolist(), self._width
         for row, number in enumerate(battles):
             battle = self._battles.get(number)
-            if battle is not None and battle.game is not None:
+            if battle is not None and battle.game is not None and sides[row] in battle.open:
                 action = actions[row] if width == 1 and self._discrete else actions[row * width : (row + 1) * width]
                 battle.game.act(sides[row], action)
 
@@ -168,7 +169,7 @@ class Battle:
 
     def __init__(self, client, number, seed, players):
         self.number, self.seed, self.players, self._client, self.game = number, seed, players, client, None
-        self._left = len(players)
+        self.open = set(players)  # those of them whose episodes go on
 
     def ask(self, side, inputs, legal=None, reward=0.0, cost=0):
         """Ask evorl to decide for a side.
@@ -182,8 +183,8 @@ class Battle:
         """End a side's episode, in the state ``inputs``; ``results`` has a number for each name that was offered."""
         end = TRUNCATED if truncated else TERMINATED
         self._client._row(self.number, side, inputs, legal, reward, cost, end, results or {})
-        self._left -= 1
-        if self._left == 0:
+        self.open.discard(side)
+        if not self.open:
             self._client._battles.pop(self.number, None)
 
     def fail(self, why):

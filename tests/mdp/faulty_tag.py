@@ -85,6 +85,7 @@ FAULTS = {
     "bomb": lambda game, side, view: game.raw(struct.pack("<I", 0xFFFFFFF0)),
     "garbage": lambda game, side, view: game.raw(struct.pack("<I", 5) + b"\xc1" * 5),
     "unknown type": lambda game, side, view: game.client()._send({"type": "exec", "code": "1"}),
+    "half": lambda game, side, view: setattr(game.client(), "freezes", True),
     "late hello": lambda game, side, view: game.client()._send({"type": "hello", **tag.OFFER}),
 }
 OFFER = {**tag.OFFER, "repeats": "mortal" not in sys.argv}
@@ -115,4 +116,23 @@ class InPieces(evorl_client.Client):
         time.sleep(0.003)
 
 
-(InPieces if FAULT == "pieces" else evorl_client.Client)(OFFER, Faulty).run()
+class Half(InPieces):
+    """Freezes after the first row of a message of two, before it has said that it heard its answers."""
+
+    freezes = False
+
+    def _row(self, *row):
+        super()._row(*row)
+        if self.freezes:
+            time.sleep(3600)
+
+
+class Deaf(evorl_client.Client):
+    """Never says that it has heard anything."""
+
+    def _send(self, message):
+        super()._send({**message, "heard": 0} if message["type"] == "ask" else message)
+
+
+CLIENTS = {"pieces": InPieces, "half": Half, "deaf": Deaf}
+CLIENTS.get(FAULT, evorl_client.Client)(OFFER, Faulty).run()

@@ -1,6 +1,7 @@
 """A game as the plugin of Godot RL Agents makes it (sync.gd), without Godot: ``--port=N --env_seed=N [FAULT MARK]``.
 
-Three agents look for a number. A fault happens once, at the twentieth step, and makes the file MARK.
+Three agents look for a number. A fault happens once, at the twentieth step, and makes the file MARK. With the fault
+``no display`` the game ends there, and the next one does not start.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 words = dict(word.lstrip("-").split("=") for word in sys.argv[1:] if "=" in word)
 fault, mark = ([word for word in sys.argv[1:] if "=" not in word] + ["", ""])[:2]
 AGENTS, draw = 3, random.Random(int(words["env_seed"]))
+if fault == "no display" and Path(mark).exists() and not Path(mark + "2").exists():
+    Path(mark + "2").touch()
+    sys.exit("the display is busy")
 stream = socket.create_connection(("127.0.0.1", int(words["port"])))
 
 
@@ -104,7 +108,7 @@ while (message := get())["type"] != "close":
     reply = {"type": "step", "obs": [agent.obs() for agent in agents], "reward": [agent.reward for agent in agents],
              "done": [agent.done for agent in agents], "info": [{}] * AGENTS}  # fmt: skip
     if mark and steps == (2 if fault == "blind" else 20) and first():
-        if fault == "exit":
+        if fault in ("exit", "no display"):
             sys.exit("the game has crashed")
         if fault in ("freeze", "blind"):
             time.sleep(3600)

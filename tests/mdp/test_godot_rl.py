@@ -71,6 +71,17 @@ def test_a_game_that_fails_is_replaced(fault: str, tmp_path: Path, caplog: pytes
     assert "its 3 agents begin anew in another" in caplog.text
 
 
+def test_a_start_that_fails_counts_as_a_failure_of_the_game(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The game that comes after it has a number, and so a seed, of its own."""
+    monkeypatch.setattr("evorl.mdp.restarts.PAUSES_S", (0.0,) * 5)
+    with opened("'no display'", f"{tmp_path}/mark", slots=3) as arena:
+        records = Records(arena).play(40)
+        assert arena._playing[0].name.startswith("game 3 ")
+    assert records.failed == 3 and "the display is busy: its 3 agents begin anew in another" in caplog.text
+
+
 def test_games_that_fail_one_after_the_other_are_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that has just crashed may not start again at once."""
     waited, left, reset = list[float](), [True, True], Game.reset

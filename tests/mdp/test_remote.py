@@ -293,11 +293,17 @@ def test_a_unix_socket_that_a_killed_evorl_has_left_is_used_again(tmp_path: Path
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_nobody_connects(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("token", [None, ""])
+def test_nobody_connects(
+    token: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("EVORL_TOKEN", raising=False)
+    if token is not None:
+        monkeypatch.setenv("EVORL_TOKEN", token)
     began = time.monotonic()
-    with pytest.raises(Unplayable, match=r"no game has connected to 127.0.0.1:\d+ in 0.5 s \(mdp.start_s\)"):
-        Remote(listen="127.0.0.1:0", start_s=0.5).arena(2, EPISODES)
+    late = pytest.raises(Unplayable, match=r"no game has connected to 127.0.0.1:\d+ in 0.5 s \(mdp.start_s\)")
+    with closing(Remote(listen="127.0.0.1:0", start_s=0.5)) as world, late:
+        world.arena(2, EPISODES)
     assert time.monotonic() - began < 5
     assert re.search(r"waiting for games at 127.0.0.1:\d+; their token is \w{32}\n", capsys.readouterr().err)
 

@@ -24,8 +24,9 @@ from evorl.mdp.duel import Duel
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.messages import Nonsense, read_hello
+from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
-from evorl.mdp.remote.server import Unplayable
+from evorl.mdp.remote.server import Unplayable, alike
 from evorl.training.train import new_run
 from evorl.util import command
 from evorl.util.errors import BadRequest
@@ -48,6 +49,7 @@ from evorl.util.errors import BadRequest
         ({"listen": "5005"}, "listen: 5005 is no HOST:PORT"),
         ({"listen": "tcp:a:7"}, "listen: tcp:a:7 is no HOST:PORT"),
         ({"listen": "0.0.0.0:5005"}, "can be reached from other machines: set EVORL_TOKEN"),
+        ({"listen": "0.0.0.0:5005", "protocol": "godot_rl"}, "its protocol has no token; use an SSH tunnel"),
         ({"listen": "unix:" + "x" * 200}, "the path of a Unix socket has 1 to 100 bytes"),
         ({"command": TAG, "side": "catcher"}, "side: catcher contradicts opponent=self"),
     ],
@@ -175,6 +177,19 @@ HELLO: dict[str, Any] = {
     "type": "hello", "protocol": 1, "token": "", "game": "it", "action": {"kind": "discrete", "n": [2]},
     "inputs": [{"name": "view", "shape": [2]}],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [{"features": ["aside", "ahead"]}, {"names": [["hold", "go"]]}, {}])
+def test_games_whose_numbers_have_other_names_are_not_alike(other: dict[str, Any]) -> None:
+    """A potential would weigh another number by that name."""
+
+    def offer(features: list[str], names: list[list[str]]) -> Offer:
+        inputs = [{"name": "view", "shape": [2], "features": features}]
+        action = {"kind": "discrete", "n": [2], "names": names}
+        return Offer(read_hello(msgspec.msgpack.encode(HELLO | {"inputs": inputs, "action": action})))
+
+    same: dict[str, Any] = {"features": ["ahead", "aside"], "names": [["go", "hold"]]}
+    assert alike(offer(**same), offer(**same | other)) == (not other)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from remote_games import FAULTY, TAG, Records, opened
 
-from evorl.mdp.remote.server import MAX_STRANGERS
+from evorl.mdp.remote.server import MAX_STRANGERS, Unplayable
 
 AWAY_S = 0.5
 
@@ -35,6 +35,35 @@ def test_a_silent_battle_costs_no_connection_that_speaks_when_evorl_listens(
     assert "said nothing for 0.4 s of this battle: 1 of 2 battles are played again" in caplog.text
     assert len(caplog.messages) == 1
     assert records.first(60) == undisturbed.first(60)
+
+
+def test_a_game_that_freezes_before_it_has_heard_all_answers_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One side waits for evorl, and evorl for the word that no other row comes."""
+    with opened(2) as arena:
+        undisturbed = Records(arena).play(60)
+    with opened(2, f"{FAULTY} half {tmp_path / 'mark'} 41", deadline_s=0.5) as arena:
+        records = Records(arena).play(60)
+    assert "has not said for 0.5 s that it has heard all answers (heard)" in caplog.text
+    assert records.rows[0][:60] == undisturbed.rows[0][:60] and records.together[:40] == undisturbed.together[:40]
+
+
+def test_a_game_that_never_says_that_it_heard_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
+    with (
+        opened(2, f"{FAULTY} deaf -", deadline_s=0.3) as arena,
+        pytest.raises(Unplayable, match=r"has not said for 0\.3 s that it has heard all answers"),
+    ):
+        Records(arena).play(20)
+
+
+def test_connections_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    with opened(8, f"{FAULTY} exit {tmp_path / 'mark'}", processes=2) as arena:
+        Records(arena).play(60)
+        assert (tmp_path / "mark").exists()
+        rooms = arena._battles._rooms  # type: ignore[attr-defined]
+        assert len(rooms) == 2 and {*rooms} == {*arena._battles._room.tolist()}  # type: ignore[attr-defined]
 
 
 def test_no_game_is_late_that_came_while_evorl_did_not_listen(caplog: pytest.LogCaptureFixture) -> None:

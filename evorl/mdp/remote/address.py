@@ -56,10 +56,18 @@ def parsed(listen: str | None) -> Address:
     return Address(found[1] or found[2], int(found[3]), "")
 
 
-def check(listen: str | None) -> None:
-    """Raise `BadRequest` for an address that cannot be meant, or that other machines reach without a secret."""
+def check(listen: str | None, has_token: bool = True) -> None:
+    """Raise `BadRequest` for an address that cannot be meant, or that other machines reach without a secret.
+
+    ``has_token``: whether the protocol asks for one.
+    """
     address = parsed(listen)
-    if address.path or is_loopback(address.host) or len(os.environ.get("EVORL_TOKEN", "")) >= MIN_TOKEN:
+    if address.path or is_loopback(address.host):
+        return
+    if not has_token:
+        why = "which could play the game, since its protocol has no token; use an SSH tunnel to 127.0.0.1"
+        raise BadRequest(f"{address.text} can be reached from other machines, {why}", "listen")
+    if len(os.environ.get("EVORL_TOKEN", "")) >= MIN_TOKEN:
         return
     raise BadRequest(
         f"{address.text} can be reached from other machines: set EVORL_TOKEN to a secret of {MIN_TOKEN} letters",

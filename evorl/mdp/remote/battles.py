@@ -92,7 +92,8 @@ class Battles:
         self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
         self._battle, self._side = np.zeros((2, slots), np.int64)
         self._room = np.full(slots, -1)  # where in `_rooms` its connection is
-        self._rooms: list[Connection] = []
+        self._rooms: dict[int, Connection] = {}
+        self._next_room = 0
         self._only = -1  # the room of all slots, if it is the same
         self.over = np.zeros(slots, np.bool_)  # the side's episode has ended, in the present attempt
         self._pausing = True  # some battle is due, or will be
@@ -121,15 +122,20 @@ class Battles:
         seed = int(self._episodes(match.index, match.number))
         players, slots = self._players(seed), self.slots_of(match)
         match.place = connection, place
-        if connection not in self._rooms:
-            self._rooms.append(connection)
         part = slice(slots.start, slots.stop)
-        self._room[part], self._side[part] = self._rooms.index(connection), players
+        self._room[part], self._side[part] = self._room_of(connection), players
         self.sent[part], self.asked[part], self.over[part] = 0, False, False
         self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
         self._note(match.index)
         self._battle[part] = connection.begin(place, seed31(seed), players, slots)
         self._last[match.index] = connection.said
+
+    def _room_of(self, connection: Connection) -> int:
+        """The number of a connection's room: its own, or a new one."""
+        number = next((number for number, room in self._rooms.items() if room is connection), self._next_room)
+        self._next_room = max(self._next_room, number + 1)
+        self._rooms[number] = connection
+        return number
 
     def leave(self, match: Match) -> None:
         """End the battle of a game, which keeps its place."""
@@ -191,8 +197,8 @@ class Battles:
             return slots
         if self._only >= 0 and self._rooms[self._only].heard == self._rooms[self._only].said:
             return slots
-        heard = [room.heard for room in self._rooms]
-        return [slot for slot in slots if heard[self._room[slot]] >= self._last[slot // self._sides]]
+        heard = {number: room.heard for number, room in self._rooms.items()} | {-1: -1}
+        return [slot for slot in slots if heard[int(self._room[slot])] >= self._last[slot // self._sides]]
 
     @property
     def playing(self) -> bool:
@@ -220,7 +226,7 @@ class Battles:
                 self.begin(match)
             elif match.due is not None:
                 soonest, self._pausing = min(soonest, moment + match.due - time.monotonic()), True
-            elif match.place is not None and not match.place[0].waits(match.place[1]):
+            elif match.place is not None and self._owes(match, *match.place):
                 late = float(self._since[match.index]) + self._deadline_s
                 if late <= moment:
                     self._silence(match)
@@ -228,14 +234,24 @@ class Battles:
                     soonest = min(soonest, late)
         return soonest
 
+    def _owes(self, match: Match, connection: Connection, place: int) -> bool:
+        """Whether a game must speak before its slots go on: no side of its waits, or one does that is not `settled`."""
+        return not connection.waits(place) or self._unheard(match, connection)
+
+    def _unheard(self, match: Match, connection: Connection) -> bool:
+        heeds = self._offer.hello.repeats and self._sides > 1
+        return heeds and connection.heard < int(self._last[match.index])
+
     def _silence(self, match: Match) -> None:
         """Lose a battle that owes a row for too long; its whole connection if that has said nothing since, either.
 
         How long ago a connection spoke would not tell: during an evaluation its other battles wait for evorl.
         """
         assert match.place is not None
-        connection, _ = match.place
+        connection, place = match.place
         why = f"said nothing for {self._deadline_s:g} s"
+        if connection.waits(place):
+            why = f"has not said for {self._deadline_s:g} s that it has heard all answers (heard)"
         if connection.spoke <= self._moment[match.index]:
             self._server.cut(connection, why)
         else:
@@ -258,6 +274,7 @@ class Battles:
         slots = self.slots_of(match)
         if gone:
             match.place, self._room[slots.start : slots.stop], self._only = None, -1, -1
+            self._rooms = {number: room for number, room in self._rooms.items() if (self._room == number).any()}
         repeats = self._offer.hello.repeats
         if repeats and decisions > match.furthest >= 0:
             match.failures = match.losses = 0

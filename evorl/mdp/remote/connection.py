@@ -39,6 +39,7 @@ class Connection:
         self._begun = np.zeros(self.capacity, np.int64)  # battles so far
         self._slots = np.full((self.capacity, sides), -1)
         self._owed = np.zeros((self.capacity, sides), np.bool_)  # sides whose next rows are to come
+        self._ends: dict[tuple[int, int], Rows] = {}  # of sides of battles that have ended before evorl's answer
         self.spoke = time.monotonic()
         """When it last said something, by `time.monotonic`."""
         self.said = self.heard = 0
@@ -88,10 +89,20 @@ class Connection:
         if number >= 0:
             self._number[place] = self._slots[place] = -1
             self._owed[place] = False
+            self._ends = {key: row for key, row in self._ends.items() if key[0] != number}
             self._send(Leave(number))
 
     def act(self, battles: Array, sides: Array, actions: Array) -> None:
-        """Answer sides [n] of battles [n] with actions [n, K]."""
+        """Answer sides [n] of battles [n] with actions [n, K]; those that have ended get their ends instead."""
+        if self._ends:
+            ended = [(self._ends.pop(key, None), *key) for key in zip(battles.tolist(), sides.tolist(), strict=True)]
+            for row, number, side in ended:
+                if row is not None:
+                    self._end(row, number % self.capacity, side)
+            wait = np.array([row is None for row, *_ in ended])
+            battles, sides, actions = battles[wait], sides[wait], actions[wait]
+            if not len(battles):
+                return
         self._owed[battles % self.capacity, sides] = True
         sent = np.ascontiguousarray(actions, self.offer.sent_dtype)
         self._send(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes()))
@@ -131,24 +142,50 @@ class Connection:
             rows, number, place = rows.take(current), number[current], place[current]  # the others were left
             if not len(place):
                 return
-        slots = self._slots_that_owe(place, rows.side)
-        if some(rows.end):
-            over = rows.end != Ask.GOES_ON
-            self._slots[place[over], rows.side[over]] = -1
         if faults := self.offer.faults(rows):
             for row, why in faults:
                 self._lose(int(place[row]), int(number[row]), f"sent a row that cannot be used: {why}")
             good = self._number[place] == number
-            rows, place, slots = rows.take(good), place[good], slots[good]
-        if len(place):
-            self._pass_on(place, slots, rows)
+            rows, number, place = rows.take(good), number[good], place[good]
+        if not len(place):
+            return
+        if (side := int(rows.side.max())) >= self._owed.shape[1]:
+            raise Nonsense(f"spoke for side {side}; it has {self._owed.shape[1]}")
+        if some(rows.end):
+            late = self._keep_ends(rows, number, place)
+            rows, place = rows.take(late), place[late]
+        if not len(place):
+            return
+        slots = self._slots_that_owe(place, rows.side)
+        if some(rows.end):
+            over = rows.end != Ask.GOES_ON
+            self._slots[place[over], rows.side[over]] = -1
+        self._pass_on(place, slots, rows)
+
+    def _keep_ends(self, rows: Rows, number: Array, place: Array) -> Array:
+        """Keep the ends of sides that wait for evorl's answer until it is there; return which rows are others, [n].
+
+        In real time a game ends while the learner learns. The end is then what came of the decision to be made.
+        """
+        who, over = place * self._owed.shape[1] + rows.side, rows.end != Ask.GOES_ON
+        owes = self._owed[place, rows.side] & ~np.isin(who, who[~over])  # and has not asked in these rows
+        early = over & ~owes & (self._slots[place, rows.side] >= 0)
+        for at in np.flatnonzero(early).tolist():
+            key = int(number[at]), int(rows.side[at])
+            if key in self._ends or some(who[at + 1 :] == who[at]):
+                raise Nonsense(f"spoke for side {key[1]} of a battle, which has ended")
+            self._ends[key] = rows.take(np.array([at]))
+        late: Array = ~early
+        return late
+
+    def _end(self, row: Rows, place: int, side: int) -> None:
+        """Pass on a row that was kept."""
+        slot, self._slots[place, side] = self._slots[place, side], -1
+        self._pass_on(np.array([place]), np.array([slot]), row)
 
     def _slots_that_owe(self, place: Array, side: Array) -> Array:
         """Return the slots [n] of sides that speak. Raises `Nonsense` if one of them owes nothing."""
-        try:
-            slots = self._slots[place, side]
-        except IndexError:
-            raise Nonsense(f"spoke for side {side.max()}; it has {self._owed.shape[1]}") from None
+        slots: Array = self._slots[place, side]
         owed = np.count_nonzero(self._owed)
         self._owed[place, side] = False
         if owed - np.count_nonzero(self._owed) != len(place):

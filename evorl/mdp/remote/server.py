@@ -90,7 +90,7 @@ class GameServer:
         self._pause_until = 0.0
         self._waits_since: float | None = None
         if settings.command is None:
-            token = "that of EVORL_TOKEN" if "EVORL_TOKEN" in os.environ else self._token
+            token = "that of EVORL_TOKEN" if os.environ.get("EVORL_TOKEN") else self._token
             say(f"waiting for games at {self.address.text}; their token is {token}", sys.stderr)
 
     # -------------------------------------------------------------- for arenas
@@ -341,7 +341,8 @@ def alike(first: Offer, second: Offer) -> bool:
     """Whether battles of two games can be played in one arena."""
     a, b = first.hello, second.hello
     traits = (a.repeats, a.rule, a.results, a.sides)
-    return first.spec == second.spec and traits == (b.repeats, b.rule, b.results, b.sides)
+    names = first.feature_names == second.feature_names and first.action_names == second.action_names
+    return first.spec == second.spec and names and traits == (b.repeats, b.rule, b.results, b.sides)
 
 
 SERVERS = Shared(GameServer)

@@ -51,7 +51,7 @@ class Remote(World):
     budget: Count = 1_000_000
 
     def __post_init__(self) -> None:
-        address.check(self.listen)
+        address.check(self.listen, has_token=self.protocol == "evorl")
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", self._played_by_game)
         if self.side is not None and self.opponent == "self":

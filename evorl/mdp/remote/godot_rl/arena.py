@@ -34,7 +34,8 @@ class Games:
     """The games of one process of evorl. They are kept after an arena has ended, for the next one."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._started = settings, 0
+        self._settings = settings
+        self._alive = self._started = 0  # games that run; games so far, of which each has a seed of its own
         self._idle: list[Game] = []
         self.form = self.take_back(self.take()).form
 
@@ -42,10 +43,12 @@ class Games:
         """Return a free game. Raises `Unplayable`."""
         if self._idle:
             return self._idle.pop()
-        if self._started == MAX_PROCESSES:
-            raise Unplayable(f"{MAX_PROCESSES} games have been started, which is too many")
+        if self._alive == MAX_PROCESSES:
+            raise Unplayable(f"{MAX_PROCESSES} games run, which is too many")
         self._started += 1
-        return Game(self._settings, self._started)
+        game = Game(self._settings, self._started)
+        self._alive += 1
+        return game
 
     def take_back(self, game: Game) -> Game:
         self._idle.append(game)
@@ -53,25 +56,23 @@ class Games:
 
     def take_back_from_play(self, game: Game, deadline_s: float) -> None:
         """Take back a game that may still act: the next arena must not take its outcome for an answer of its own."""
+        if game.closed:
+            return
         try:
             if game.acting:
                 game.outcome(deadline_s)
         except (Cut, Nonsense):
-            self._end(game)
+            self.end(game)
         except BaseException:  # the run is to stop
-            self._end(game)
+            self.end(game)
             raise
         else:
             self.take_back(game)
 
-    def replace(self, game: Game) -> Game:
-        """Return a new game in place of one that has failed. Raises `Unplayable`."""
-        self._end(game)
-        return self.take()
-
-    def _end(self, game: Game) -> None:
+    def end(self, game: Game) -> None:
+        """End a game that has failed."""
         game.close()
-        self._started -= 1
+        self._alive -= 1
 
     def close(self) -> None:
         while self._idle:
@@ -196,17 +197,22 @@ class GodotRLArena(StepLimit, StepsTogether, Closes):
         self._begin(number)
 
     def _count(self, number: int, error: Exception) -> None:
-        """Count a failure of a game and start another in its place. Raises `Unplayable`."""
+        """Count a failure of a game, and failed starts, until another is in its place. Raises `Unplayable`."""
         game = self._playing[number]
         why = f"{game.name} {game.why(error)}"
-        self._failures[number] += 1
-        if self._failures[number] == MAX_FAILURES:
-            raise Unplayable(f"a game failed {MAX_FAILURES} times without a step; at last {why}")
-        wait = restarts.PAUSES_S[self._failures[number] - 1]
-        soon = f", in {wait:g} s" if wait else ""
-        LOG.warning("%s: its %d agents begin anew in another%s", why, self._agents, soon)
-        pause(wait)
-        self._playing[number] = self._games.replace(game)
+        self._games.end(game)
+        while game.closed:
+            self._failures[number] += 1
+            if self._failures[number] == MAX_FAILURES:
+                raise Unplayable(f"a game failed {MAX_FAILURES} times without a step; at last {why}")
+            wait = restarts.PAUSES_S[self._failures[number] - 1]
+            soon = f", in {wait:g} s" if wait else ""
+            LOG.warning("%s: its %d agents begin anew in another%s", why, self._agents, soon)
+            pause(wait)
+            try:
+                self._playing[number] = game = self._games.take()
+            except Unplayable as failed:
+                why = str(failed)
 
     def _write(self, part: slice, inputs: tuple[Array, ...]) -> None:
         for shown, x, watched in zip(self._rows.inputs, inputs, self._watched, strict=True):

@@ -104,7 +104,8 @@ class Game:
     """A started or awaited game. Raises `Unplayable` if none comes, `BadRequest` if its agents cannot be used."""
 
     def __init__(self, settings: Settings, number: int) -> None:
-        self.acting = False  # actions were sent, and their outcome was not taken
+        self.acting = self.closed = False
+        """Whether actions were sent whose outcome was not taken, and whether the game has been ended."""
         self._process: GameProcess | None = None
         address, listens = listener(settings.listen)
         try:
@@ -203,6 +204,7 @@ class Game:
         return end or str(error)
 
     def close(self) -> None:
+        self.closed = True
         if hasattr(self, "_link"):
             with suppress(Cut):
                 self._send({"type": "close"})
