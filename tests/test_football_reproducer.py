@@ -139,4 +139,10 @@ def test_rows_say_rates_and_when_the_goals_were_there(monkeypatch: pytest.Monkey
     ours, theirs = found.also[0].rows
     assert ours[:2] == ["evorl, empty goal close, 115 numbers", "2"] and ours[3:] == [">= 25", ">= 250"]
     assert theirs[1:] == ["1", "0.97", "9", "4,096"]
-    assert "3.00 times RLlib's steps per second" in measured(json.loads(json.dumps(found.data)))
+    words = measured(json.loads(json.dumps(found.data)))
+    assert "3.00 times RLlib's steps per second" in words and "(seeds: 2)" in words
+    assert found.notes == [
+        "Not run: learning of empty goal close, pictures, EnvPool, seeds 0-4; rates of empty goal close, 115 numbers; "
+        "learning of empty goal close, 115 numbers, seeds 2-4; rates of run to score, 115 numbers; learning of run to "
+        "score, 115 numbers, seeds 0-4; learning of the peer, seeds 1-2."
+    ]

@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.speed.common import OURS, PEERS, Worker, alternate, answer, bound
 from evorl.analysis.runs import RunRecord
 from evorl.cli.config import experiment_of_words
+from evorl.reproduction.pages import ranges
 from evorl.reproduction.parts import Inputs, Measurement, Sweep
 from evorl.reproduction.scores import mean_text, median_policies
 from evorl.reproduction.table import Analysis, Profile, Results, Rows, Table
@@ -56,7 +57,8 @@ CASES = {
     ),
 }
 PPO = ("mdp=football", "rl=ppo")
-LEARN = ("seed=0,1,2,3,4", "eval.episodes=60")
+SEEDS, PEER_SEEDS = range(5), range(3)
+LEARN = (f"seed={','.join(map(str, SEEDS))}", "eval.episodes=60")
 PAPER = ("+experiment=lamarckian/ppo_football", "seed=0,1,2")
 
 
@@ -113,7 +115,7 @@ def ci() -> list[Sweep | Measurement]:
             words = (*PPO, *case.words, *LEARN, f"budget.steps={case.steps}", f"eval.every={case.steps // 10}")
             parts.append(Sweep(f"football/{name}", words))
     close = CASES["close-numbers"]
-    parts += [Measurement(f"football-peer/{seed}", partial(peer, close, seed)) for seed in range(3)]
+    parts += [Measurement(f"football-peer/{seed}", partial(peer, close, seed)) for seed in PEER_SEEDS]
     return parts
 
 
@@ -146,6 +148,23 @@ def learned(label: str, curves: list[tuple[list[float], list[float], list[float]
     return [label, str(len(curves)), mean_text(ends, 2), *cells]
 
 
+def not_run(measured: Mapping[str, Any], seeds: Mapping[str, set[int]]) -> list[str]:
+    """A paragraph on what these results lack of ``profile=ci``, of the answers and the seeds of each case."""
+    lack = []
+    for name, case in CASES.items():
+        if f"football-rates/{name}" not in measured:
+            lack.append(f"rates of {case.label}")
+        if case.steps is not None and (more := {*SEEDS} - seeds.get(name, set())):
+            lack.append(f"learning of {case.label}, {of_seeds(more)}")
+    if more := {seed for seed in PEER_SEEDS if f"football-peer/{seed}" not in measured}:
+        lack.append(f"learning of the peer, {of_seeds(more)}")
+    return [f"Not run: {'; '.join(lack)}."] if lack else []
+
+
+def of_seeds(seeds: set[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
+
+
 def own_curve(run: RunRecord) -> tuple[list[float], list[float], list[float]]:
     series = run.series[GOALS]
     return series.seconds.tolist(), series.steps.tolist(), series.values.tolist()
@@ -163,6 +182,7 @@ def analyse(results: Results) -> Analysis | None:
     first, curves = rate_rows(results.measured), {name: [*map(own_curve, runs)] for name, runs in by_case.items()}
     if not first and not curves:
         return None
+    seeds = {name: {run.seed for run in runs} for name, runs in by_case.items()}
     labels = {name: case.label for name, case in CASES.items()}
     rows = [learned(f"evorl, {labels.get(name, '11 against 11, hard')}", each) for name, each in curves.items()]
     if peers:
@@ -174,6 +194,7 @@ def analyse(results: Results) -> Analysis | None:
         header=["PPO", "evorl, steps/s", "RLlib, steps/s", "ratio", "bare EnvPool", "evorl's share of it"],
         rows=first,
         also=[goals, medians],
+        notes=not_run(results.measured, seeds) if results.profile == "ci" else [],
         policies=policies,
         data={
             "rates": {
@@ -194,7 +215,8 @@ def measured(data: Mapping[str, Any]) -> str:
             sentences.append(f"{CASES[name].label}: {ratio:.2f} times RLlib's steps per second")
     for name, shares in data["goals"].items():
         label = CASES[name].label if name in CASES else "11 against 11, hard"
-        sentences.append(f"{label}: {mean_text([each[-1] for each in shares], 2)} goals a game at the end")
+        ends = mean_text([each[-1] for each in shares], 2)
+        sentences.append(f"{label}: {ends} goals a game at the end (seeds: {len(shares)})")
     return "; ".join(sentences)
 
 

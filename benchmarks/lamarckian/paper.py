@@ -16,5 +16,11 @@ PAPER = Paper(
             "Bai et al. 2022, abstract",
             "the game is not public; balance/duel is a game of ours",
         ),
+        Unmeasured(
+            "Five against five in evorl's soccer, both sides in the league",
+            "no number is published: the game is evorl's own",
+            "a two-sided game as those of Bai et al. 2022",
+            "+experiment=lamarckian/league_soccer is a command without a table; what it learns was not measured",
+        ),
     ),
 )

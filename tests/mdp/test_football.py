@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -71,9 +71,12 @@ class Scored:
     def __init__(self, *_: object) -> None:
         self.steps = 0
 
-    def begin(self, number: int) -> Array:
+    def begin(self, number: int) -> None:
         self.steps = 0
-        return np.zeros((4, 72, 96), np.uint8)
+
+    def begun(self, first: Array) -> bool:
+        first[:] = 0
+        return True
 
     def send(self, action: int) -> None:
         self.steps += 1
@@ -97,6 +100,61 @@ def test_what_a_game_has_come_to_is_known_and_resumed(monkeypatch: pytest.Monkey
         step(one, number)
     goals = [[0, 0], [0, 0], [1, 1], [1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
     assert leads == [[*now, number % 6] for number, now in enumerate(goals)]
+
+
+class Counting:
+    """An engine in the place of EnvPool's. Its pictures tell the game and the actions in it."""
+
+    made: ClassVar[list[Counting]] = []
+    at_work: ClassVar[list[int]] = []
+    """How many engines have a request to work on, at each `recv`."""
+
+    def __init__(self, *_: object) -> None:
+        self.asked, self.game, self.actions = False, 0, list[int]()
+        self.length = 5 + len(self.made) % 3  # of each game
+        self.made.append(self)
+
+    def async_reset(self) -> None:
+        assert not self.asked
+        self.asked, self.game, self.actions = True, self.game + 1, []
+
+    def send(self, action: Array, _: Array) -> None:
+        assert not self.asked
+        self.asked = True
+        self.actions += action.tolist()
+
+    def recv(self) -> tuple[Any, ...]:
+        assert self.asked
+        self.at_work.append(sum(each.asked for each in self.made))
+        self.asked, seen = False, np.zeros((1, 72, 96, 4), np.uint8)
+        seen[0, 0, : 1 + len(self.actions), 0] = [self.game, *self.actions]
+        over = np.array([len(self.actions) == self.length])
+        return seen, np.zeros(1), over, np.zeros(1, bool), {"score": np.zeros((1, 2), int)}
+
+    def close(self) -> None:
+        self.made.remove(self)
+
+
+@pytest.mark.parametrize(
+    ("limit", "lengths", "at_work"),
+    [(4, [3, 3, 3], [3] * 3 + [3, 2, 1] * 4), (400, [1, 5, 4], [3, 3, 2, 1] + [3, 2, 1] + [2, 1] * 3 + [1])],
+)
+def test_a_run_is_resumed_in_all_slots_at_once(
+    monkeypatch: pytest.MonkeyPatch, limit: int, lengths: list[int], at_work: list[int]
+) -> None:
+    """Each engine has a thread, so those of all slots work side by side: on earlier games, then on steps."""
+    monkeypatch.setattr("evorl.mdp.football.games.engine", Counting)
+    one = arena(3, time_limit=limit)
+    for number in range(11):
+        step(one, number)
+    state, seen = one.state_dict(), one.recv().inputs[0].copy()
+    one.close()
+    two = arena(3, time_limit=limit)
+    Counting.at_work.clear()
+    two.load_state_dict(state)
+    assert Counting.at_work == at_work
+    assert (two.recv().inputs[0] == seen).all() and two._lengths.tolist() == lengths
+    two.close()
 
 
 @needs_engine

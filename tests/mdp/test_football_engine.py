@@ -1,4 +1,4 @@
-"""Football in the engine built from source: what sides see, processes that crash, and exact games.
+"""Football in the engine built from source: exact games, and processes that crash.
 
 Where that engine is not built, a stand-in plays (tests/mdp/stand_in), in which little of football is left.
 """
@@ -24,12 +24,11 @@ import evorl.mdp
 from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.core import Array, Decisions, WorldError
 from evorl.mdp.football import Football
-from evorl.mdp.football.engine import ACTIONS, BEGIN, RULE, turned
-from evorl.mdp.football.frame import FEATURES, FRAME, PLAYERS, checkpoints, picture, seen_by, simple115
-from evorl.mdp.football.process import POOLS, GameProcess
+from evorl.mdp.football.engine import ACTIONS, BEGIN, RULE
+from evorl.mdp.football.process import POOLS, GameProcess, Pool
 from evorl.mdp.football.world import SCENARIOS
 from evorl.util.errors import BadRequest
-from evorl.util.seed import Episodes, generator, seed31
+from evorl.util.seed import Episodes, seed31
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = str(Path(__file__).parent / "stand_in")
@@ -78,77 +77,6 @@ def seen(told: Decisions, slot: int) -> Row:
     results = dict(told.results).get(slot)
     ends = bool(told.terminated[slot]), bool(told.truncated[slot])
     return slot, told.inputs[0][slot].tobytes(), told.reward[slot].tolist(), *ends, results, slot in told.failed
-
-
-def some_frame(number: int) -> Array:
-    draw = generator("frames", number)
-    frame = np.zeros((), FRAME)
-    frame["count"] = draw.integers(1, PLAYERS + 1, 2)
-    for team, count in enumerate(frame["count"].tolist()):
-        frame["places"][team, :count] = draw.uniform((-1.1, -0.6), (1.1, 0.6), (count, 2))
-        frame["moves"][team, :count] = draw.normal(size=(count, 2))
-        frame["active"][team] = draw.integers(-1, count)
-    frame["ball"], frame["ball_move"] = draw.uniform(-1, 1, (2, 3))
-    team = int(draw.integers(-1, 2))
-    frame["owner"] = team, -1 if team < 0 else draw.integers(0, frame["count"][team])
-    frame["score"], frame["mode"] = draw.integers(0, 3, 2), draw.integers(0, 7)
-    return frame
-
-
-# ------------------------------------------------------------------ what a side sees
-
-
-@pytest.mark.parametrize("number", range(20))
-def test_numbers_and_picture_are_those_of_their_definitions(number: int) -> None:
-    frame = some_frame(number)
-    numbers: list[float] = []
-    for team in (0, 1):
-        for part in ("places", "moves"):
-            for player in range(PLAYERS):
-                numbers += list(frame[part][team, player]) if player < frame["count"][team] else [-1.0, -1.0]
-    numbers += [*frame["ball"], *frame["ball_move"]]
-    numbers += {-1: [1, 0, 0], 0: [0, 1, 0], 1: [0, 0, 1]}[int(frame["owner"][0])]
-    numbers += [float(frame["active"][0] == player) for player in range(PLAYERS)]
-    numbers += [float(frame["mode"] == mode) for mode in range(7)]
-    assert len(numbers) == len(FEATURES) == 115
-    assert simple115(frame).tolist() == [float(x) for x in numbers] and simple115(frame).dtype == np.float32
-    image = np.zeros((4, 72, 96), np.uint8)
-    own, other = (frame["places"][team, : frame["count"][team]].tolist() for team in (0, 1))
-    active = [own[frame["active"][0]]] if frame["active"][0] >= 0 else []
-    for layer, points in enumerate((own, other, [frame["ball"][:2].tolist()], active)):
-        for x, y in points:
-            column = int((x - -1.0) / (1.0 - -1.0) * 96)
-            row = int((y - -1 / 2.25) / (1 / 2.25 - -1 / 2.25) * 72)
-            image[layer, max(0, min(71, row)), max(0, min(95, column))] = 255
-    assert (picture(frame) == image).all()
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_a_field_turned_twice_is_the_same(number: int) -> None:
-    frame = some_frame(number)
-    turn = seen_by(frame, 1)
-    assert seen_by(turn, 1).tobytes() == frame.tobytes() and seen_by(frame, 0) is frame
-    assert (turn["places"][0] == -frame["places"][1]).all() and turn["ball"][2] == frame["ball"][2]
-    assert turn["score"].tolist() == frame["score"][::-1].tolist()
-    where = {"left": "right", "top_left": "bottom_right", "top": "bottom", "top_right": "bottom_left"}
-    where |= {b: a for a, b in where.items()}
-    assert [ACTIONS[turned(n)] for n in range(len(ACTIONS))] == [where.get(name, name) for name in ACTIONS]
-    assert turned(RULE) == RULE
-
-
-def test_checkpoints_are_paid_once_on_the_way_and_the_rest_with_a_goal() -> None:
-    frame = np.zeros((), FRAME)
-    frame["count"], frame["active"], frame["owner"] = (2, 2), (1, -1), (0, 1)
-    paid = 0
-    for x, reward in ((-0.5, 0.0), (0.05, 0.1), (0.3, 0.3), (0.05, 0.0), (0.3, 0.0)):
-        frame["ball"][0] = x
-        told, paid = checkpoints(frame, False, paid)
-        thresholds = [0.99 - 0.8 / 9 * k for k in range(10)]
-        assert told == pytest.approx(reward) and paid >= sum(1 - x <= each for each in thresholds)
-    assert checkpoints(frame, True, paid) == (pytest.approx(0.6), 10)
-    for owner in ((1, 1), (0, 0), (-1, -1)):  # the other team's, another player's, nobody's
-        frame["owner"] = owner
-        assert checkpoints(frame, False, 0) == (0.0, 0)
 
 
 # ------------------------------------------------------------------ games
@@ -274,13 +202,71 @@ def test_a_crash_that_repeats_ends_one_game(
 def test_a_killed_engine_is_replaced(stand_in: None) -> None:
     with closing(world()) as game:
         undisturbed, _ = played(game, 10)
-        victims = [process.pid for process in POOLS[game.scenario]._free]
+        victims = idle(game)
         assert len(victims) == 2
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
         assert played(game, 10)[0] == undisturbed
-        assert not {process.pid for process in POOLS[game.scenario]._free} & {*victims}
+        assert not {*idle(game)} & {*victims}
+
+
+def idle(game: Football) -> list[int]:
+    return [process.pid for process in POOLS[game.scenario]._free]
+
+
+def test_engines_that_are_killed_while_they_play_no_game_end_nothing(
+    stand_in: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(world()) as game:
+        played(game, 2, slots=4)
+        victims = idle(game)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        rows, _ = played(game, 10, slots=1)
+    assert len(victims) == 4 and not any(row[6] for row in rows[0])
+    assert caplog.text.count("was killed by SIGKILL while it played none") == 4 and "again" not in caplog.text
+
+
+def test_a_game_is_played_again_though_idle_engines_died_with_its_own(
+    stand_in: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(world()) as game:
+        undisturbed, _ = played(game, 10, slots=1)
+        played(game, 2, slots=4)
+        with closing(game.arena(1, Episodes(0))) as arena:
+            assert isinstance(arena, BattleArena)
+            rows = list[Row]()
+            for number in range(11):
+                told = arena.recv()
+                rows.append(seen(told, 0))
+                if number == 5:
+                    battle: Any = arena._games[0].battle
+                    for pid in (*idle(game), battle._process.pid):
+                        os.kill(pid, signal.SIGKILL)
+                arena.send(told.slots, np.array([[7 * len(rows) % len(ACTIONS)]]))
+    assert rows == undisturbed[0] and "the game is played again" in caplog.text and "truncated" not in caplog.text
+
+
+def test_an_engine_that_is_killed_as_its_next_game_begins_is_replaced(
+    stand_in: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs when it is taken from the pool."""
+    take = Pool.take
+
+    def taken(self: Pool) -> GameProcess:
+        process = take(self)
+        if process.pid in victims:
+            os.kill(process.pid, signal.SIGKILL)
+        return process
+
+    with closing(world()) as game:
+        undisturbed, _ = played(game, 10)
+        victims = idle(game)
+        monkeypatch.setattr(Pool, "take", taken)
+        assert played(game, 10)[0] == undisturbed
+    assert caplog.text.count("a new one begins the game") == len(victims) == 2 and "episode" not in caplog.text
 
 
 def test_an_engine_is_not_late_while_evorl_stands_still(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,15 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
         self._log = ActionLog(self.spec.action, slots)
         self._episode, self._lengths = np.zeros((2, slots), np.int64)
         self._score = [(0, 0)] * slots
-        for slot, games in enumerate(self._games):
-            self._seen[slot] = games.begin(0)
+        self._begin([*range(slots)])
+
+    def _begin(self, slots: list[int]) -> None:
+        """Begin the games where these slots are. Their engines work side by side."""
+        for slot in slots:
+            self._games[slot].begin(int(self._episode[slot]))
+            self._lengths[slot], self._score[slot] = 0, (0, 0)
+        while slots:
+            slots = [slot for slot in slots if not self._games[slot].begun(self._seen[slot])]
 
     def recv(self) -> Decisions:
         return self._decisions
@@ -68,10 +75,8 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
         decisions.final[0][slots] = self._seen[slots]
         decisions.results = [*ended.items()]
         self._episode[slots] += 1
-        self._lengths[slots] = 0
         self._log.begin(slots)
-        for slot in slots:
-            self._seen[slot], self._score[slot] = self._games[slot].begin(int(self._episode[slot])), (0, 0)
+        self._begin(slots)
 
     def results_so_far(self, slot: int) -> Mapping[str, float]:
         return result(*self._score[slot], length=int(self._lengths[slot]))
@@ -89,17 +94,23 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
             raise ValueError(f"the state is of {len(state['episode'])} slots, this arena has {self.slots}")
         self._episode[:] = state["episode"]
         self._log.load_state_dict(state["log"])
-        for slot, games in enumerate(self._games):
-            self._seen[slot], self._score[slot] = games.begin(int(self._episode[slot])), (0, 0)
-            actions = self._log.of(slot)
-            self._lengths[slot] = len(actions)
-            for action in actions[:, 0].tolist():
-                games.send(action)
-                self._seen[slot], outcome = games.recv()
-                self._score[slot] = outcome.score
+        self._begin([*range(self.slots)])
+        self._play_again()
         decisions = self._decisions
         decisions.reward[:], decisions.results, decisions.cost = 0, [], 0
         decisions.terminated[:] = decisions.truncated[:] = False
+
+    def _play_again(self) -> None:
+        """Play the actions of the running games. Their engines work side by side."""
+        logs = [self._log.of(slot)[:, 0].tolist() for slot in range(self.slots)]
+        self._lengths[:] = [len(log) for log in logs]
+        for step in range(max(self._lengths)):
+            slots = [slot for slot, log in enumerate(logs) if step < len(log)]
+            for slot in slots:
+                self._games[slot].send(logs[slot][step])
+            for slot in slots:
+                self._seen[slot], outcome = self._games[slot].recv()
+                self._score[slot] = outcome.score
 
     def close(self) -> None:
         for games in self._games:

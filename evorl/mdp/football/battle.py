@@ -1,8 +1,8 @@
 """One game of football as a battle: a coroutine for each side that the caller decides for.
 
 The built-in player plays a side that nobody decides for. The engine runs in a process of its own. When that ends within
-a game, another one plays the game again up to there, which takes the same seed and actions to the same state. A game in
-which the engine crashes twice at the same step is truncated in the state before.
+a game, another one plays the game again up to there, which takes the same seed and actions to the same state. If that
+one ends too before it has come there, the game is truncated in the state before.
 """
 
 from __future__ import annotations
@@ -120,36 +120,40 @@ class FootballBattle:
     # -------------------------------------------------------------- the engine
 
     async def _begin(self) -> Array:
-        """Begin the game in a process. Raises `Ended`."""
+        """Begin the game in a process, or in a new one if that has played before and ends now. Raises `Ended`."""
         bits = int(mix(np.asarray(self._seed, np.uint64)))
         flags = (LEFT if 0 in self._sides else 0) | (RIGHT if 1 in self._sides else 0)
         flags |= (REVERSED if bits & 1 else 0) | (EVEN if bits & 2 else 0)
-        self._process = self._process or self._pool.take()
+        request = BEGIN, seed31(self._seed), flags, 0, 0
+        self._process = process = self._pool.take()
         try:
-            return await self._process.ask(BEGIN, seed31(self._seed), flags, 0, 0)
-        except Ended:
-            self._drop()
-            raise
+            return await self._ask(*request)
+        except Ended as error:
+            if not process.used:
+                raise
+            LOG.warning("%s; a new one begins the game", error)
+        self._process = self._pool.start()
+        return await self._ask(*request)
 
     async def _step(self) -> Array | None:
-        """Play the last step of the log. Return None if the engine crashes in it, and again after a replay."""
+        """Play the last step of the log. Return None if the engine ends, and again before a replay is there."""
         try:
-            return await self._ask(self._log[-1])
+            return await self._ask(STEP, 0, 0, *self._log[-1])
         except Ended as error:
             LOG.warning("%s; the game is played again up to there", error)
         try:
-            await self._begin()
-            for actions in self._log[:-1]:
-                await self._ask(actions)
-            return await self._ask(self._log[-1])
+            frame = await self._begin()
+            for actions in self._log:
+                frame = await self._ask(STEP, 0, 0, *actions)
+            return frame
         except Ended as error:
-            LOG.warning("%s, where it had ended before: the game is truncated", error)
+            LOG.warning("%s while the game was played again: it is truncated", error)
             return None
 
-    async def _ask(self, actions: tuple[int, int]) -> Array:
+    async def _ask(self, *request: int) -> Array:
         assert self._process is not None
         try:
-            return await self._process.ask(STEP, 0, 0, *actions)
+            return await self._process.ask(*request)
         except Ended:
             self._drop()
             raise

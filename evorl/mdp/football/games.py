@@ -28,15 +28,19 @@ class Outcome(NamedTuple):
 
 
 class SlotGames:
-    """The games of a slot, by the keys of its episodes. Engines step side by side between `send` and `recv`."""
+    """The games of a slot, by the keys of its episodes.
+
+    Engines step side by side between `send` and `recv`, and begin games so between `begin` and `begun`.
+    """
 
     def __init__(self, scenario: str, slot: int, episodes: Episodes) -> None:
         self._scenario, self._slot, self._episodes = scenario, slot, episodes
         self._engine: Any = None
         self._first = self._next = 0  # the first game of the engine, and the one that it plays next
+        self._number = 0
 
-    def begin(self, number: int) -> Array:
-        """Begin game ``number`` of the slot; return its first picture."""
+    def begin(self, number: int) -> None:
+        """Begin game ``number`` of the slot, and before it those which its engine has not begun yet."""
         first = number - number % GAMES
         if int(self._episodes(self._slot, number)) & 1:  # an evaluation's
             first = number
@@ -44,11 +48,18 @@ class SlotGames:
             self.close()
             self._engine = engine(self._scenario, seed31(int(self._episodes(self._slot, first))))
             self._first = self._next = first
-        while True:
-            seen, _ = self._engine.reset()
-            self._next += 1
-            if self._next > number:
-                return picture(seen)
+        self._number = number
+        self._engine.async_reset()
+
+    def begun(self, first: Array) -> bool:
+        """Wait for the game, and write its first picture. False if an earlier one has begun: call again."""
+        seen, *_ = self._engine.recv()
+        self._next += 1
+        if self._next <= self._number:
+            self._engine.async_reset()
+            return False
+        first[:] = picture(seen)
+        return True
 
     def send(self, action: int) -> None:
         self._engine.send(np.array([action], np.int32), self._env)

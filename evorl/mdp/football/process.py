@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from evorl.mdp.shared import Shared
 from evorl.util.parents import with_parent
 from evorl.util.text import printable
 
+LOG = logging.getLogger("evorl")
 ROOT = Path(__file__).parents[3]
 RUN = "import sys; from evorl.mdp.football.engine import main; main(sys.argv[1])"
 DEADLINE_S = 60.0
@@ -50,6 +52,7 @@ class GameProcess:
             )  # fmt: skip
         self._answer, self._length = bytearray(FRAME.itemsize), 0
         self._owed = 0  # answers to requests whose sender did not wait for them
+        self.used = False  # an earlier game was played in it
 
     @property
     def pid(self) -> int:
@@ -79,6 +82,10 @@ class GameProcess:
             self._length += got
         self._length, self._owed = 0, self._owed - 1
 
+    def ended(self) -> str | None:
+        """Say how it ended, in one line; None while it runs."""
+        return None if self._process.poll() is None else self._end()
+
     def _end(self) -> str:
         """Say how it ended, in one line."""
         with suppress(subprocess.TimeoutExpired):
@@ -107,12 +114,23 @@ class Pool:
         self._free: list[GameProcess] = []
 
     def take(self) -> GameProcess:
-        return self._free.pop() if self._free else GameProcess(self._scenario)
+        """One that runs, or a new one."""
+        while self._free:
+            process = self._free.pop()
+            if (how := process.ended()) is None:
+                return process
+            LOG.warning("process %d of the game %s while it played none", process.pid, how)
+            process.close()
+        return self.start()
+
+    def start(self) -> GameProcess:
+        return GameProcess(self._scenario)
 
     def give_back(self, process: GameProcess) -> None:
         if self._closed:
             process.close()
         else:
+            process.used = True
             self._free.append(process)
 
     def close(self) -> None:
