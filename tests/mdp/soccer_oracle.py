@@ -56,6 +56,9 @@ class SlowGame:
         self.roll(kicker)
         goal, out = self.lines(before)
         self.time += 1
+        for player in self.players:
+            player.tackling = max(player.tackling - 1, 0)
+            player.recovery = max(player.recovery - 1, 0)
         if self.mode != PLAY:
             self.left -= 1
         if self.left <= 0 and not out:
@@ -81,8 +84,6 @@ class SlowGame:
         player.velocity = (vx, vy)
         x, y = r.field.length / 2 + r.field.margin, r.field.width / 2 + r.field.margin
         player.at = (min(max(player.at[0] + r.dt * vx, -x), x), min(max(player.at[1] + r.dt * vy, -y), y))
-        player.tackling = max(player.tackling - 1, 0)
-        player.recovery = max(player.recovery - 1, 0)
 
     def keep_distance(self) -> None:
         for number, player in enumerate(self.players):

@@ -10,8 +10,8 @@ of ``dt`` seconds:
    Nobody runs farther than ``margin`` beyond the lines.
 2. During a restart, players of the other team that are within ``restart.distance`` of the ball are moved to that
    distance. Two players that overlap are moved apart, half of the overlap each.
-3. Of the players that kick and have the ball within ``reach``, the nearest one kicks: the ball leaves in the direction
-   of its move (of its view if it does not move) with the speed of the kick.
+3. Of the free players that kick and have the ball within ``reach``, the nearest one kicks: the ball leaves in the
+   direction of its move (of its view if it does not move) with the speed of the kick.
 4. The ball moves straight. It stops its way at the first player that it touches and is deflected there: of its velocity
    relative to the player it keeps the share ``control`` along the player's surface, and bounces off with that share.
    A player that tackles touches the ball from ``tackle.reach``. Then the ball slows down by ``friction``.
@@ -152,12 +152,11 @@ def advance(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> O
     before = games.ball
     games = _roll(rules, xp, games, kicker)
     games, goal, out = _lines(rules, xp, games, before)
-    games = games._replace(time=games.time + 1, left=xp.where(games.mode == PLAY, games.left, games.left - 1))
-    mode = xp.where((games.left <= 0) & ~out, PLAY, games.mode)
+    games = _count(xp, games, out)
     over = games.time >= rules.steps
     if rules.goals is not None:
         over = over | (games.score[0] + games.score[1] >= rules.goals)
-    return Outcome(games._replace(mode=mode), goal, out, over)
+    return Outcome(games, goal, out, over)
 
 
 def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Games:
@@ -177,10 +176,7 @@ def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Game
     at = games.at + velocity * rules.dt
     x, y = (rules.field.length / 2 + rules.field.margin, rules.field.width / 2 + rules.field.margin)
     at = xp.stack([xp.clip(at[0], -x, x), xp.clip(at[1], -y, y)])
-    return games._replace(
-        at=at, velocity=velocity, view=view, tackling=xp.where(tackling > 0, tackling - 1, 0),
-        recovery=xp.where(recovery > 0, recovery - 1, 0),
-    )  # fmt: skip
+    return games._replace(at=at, velocity=velocity, view=view, tackling=tackling, recovery=recovery)
 
 
 def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
@@ -285,6 +281,16 @@ def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> 
     return games._replace(
         at=xp.where(taker, place, games.at), velocity=xp.where(taker, 0.0, games.velocity),
         recovery=xp.where(taker, 0, games.recovery), tackling=xp.where(taker, 0, games.tackling),
+    )  # fmt: skip
+
+
+def _count(xp: ModuleType, games: Games, out: Tensor) -> Games:
+    """The step has passed: all of it counted as it was at its beginning."""
+    left = xp.where(games.mode == PLAY, games.left, games.left - 1)
+    return games._replace(
+        tackling=xp.where(games.tackling > 0, games.tackling - 1, 0),
+        recovery=xp.where(games.recovery > 0, games.recovery - 1, 0),
+        left=left, mode=xp.where((left <= 0) & ~out, PLAY, games.mode), time=games.time + 1,
     )  # fmt: skip
 
 
