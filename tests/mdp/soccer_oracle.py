@@ -43,7 +43,7 @@ class SlowGame:
         return player // self.rules.team_size
 
     def barred(self, player: int) -> bool:
-        return self.mode != PLAY and self.team_of(player) != self.team
+        return self.mode != PLAY and self.left > 0 and self.team_of(player) != self.team
 
     def step(self, moves: list[Vector], kicks: list[float], tackles: list[bool]) -> int:
         r = self.rules
@@ -59,10 +59,10 @@ class SlowGame:
         for player in self.players:
             player.tackling = max(player.tackling - 1, 0)
             player.recovery = max(player.recovery - 1, 0)
-        if self.mode != PLAY:
+        if self.mode != PLAY and not out:
             self.left -= 1
-        if self.left <= 0 and not out:
-            self.mode = PLAY
+            if self.left <= 0:
+                self.mode = PLAY
         assert r.goals is None
         return goal
 

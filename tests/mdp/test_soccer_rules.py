@@ -6,8 +6,20 @@ import numpy as np
 import pytest
 
 from evorl.mdp.soccer.arena import Body
-from evorl.mdp.soccer.parameters import Rules, Tackle
-from evorl.mdp.soccer.rules import PLAY, Commands, Games, advance, new_games
+from evorl.mdp.soccer.parameters import Restart, Rules, Tackle
+from evorl.mdp.soccer.rules import (
+    CORNER,
+    GOAL_KICK,
+    KICK_OFF,
+    PLAY,
+    THROW_IN,
+    Commands,
+    Games,
+    advance,
+    kick_off,
+    kick_off_places,
+    new_games,
+)
 
 XP = Body.of("cpu").xp
 
@@ -60,3 +72,43 @@ def test_a_player_is_free_again_after_its_tackle_and_recovery() -> None:
         _, kicked = tried(rules, games, kicks, 0.95)
         assert kicked == (step in (0, 12))
         games = advance(rules, XP, games, commands(tackle=step == 0)).games
+
+
+# ------------------------------------------------------------------ a restart
+
+
+def still(count: int) -> Commands:
+    none = np.zeros((count, 2), np.float32)
+    return Commands(np.stack([none, none]), none, none > 0)
+
+
+def steps_barred(rules: Rules, games: Games) -> list[int]:
+    """For how many steps a player of the other team, who stands beside the ball, may not kick it."""
+    count = len(games.mode)
+    other = np.stack([games.team == 1, games.team == 0], 1)  # [G, N]
+    barred = np.zeros(count, np.int64)
+    for _ in range(40):
+        beside = games.ball + np.stack([np.zeros(count), np.where(games.ball[1] > 0, -0.8, 0.8)])
+        there = games._replace(at=np.where(other, beside[:, :, None], games.at).astype(np.float32))
+        kicks = still(count)._replace(kick=(other * rules.body.shot).astype(np.float32))
+        barred += advance(rules, XP, there, kicks).games.ball_velocity.any(0) == 0
+        games = advance(rules, XP, games, still(count)).games
+    return barred.tolist()
+
+
+@pytest.mark.parametrize(("time", "steps"), [(3.0, 30), (0.1, 1), (0.0, 0)])
+def test_a_restart_bars_the_other_team_for_its_time(time: float, steps: int) -> None:
+    """At the beginning, after a goal, and after a ball that was out."""
+    rules = Rules(team_size=1, restart=Restart(time=time, distance=0.0))
+    keys = np.arange(1, 5).astype(np.uint64)
+    games = new_games(rules, keys)
+    assert steps_barred(rules, games) == [steps] * 4
+    games = games._replace(
+        ball=np.array([[19.5, 19.5, 19.5, 5], [0, 8, 8, 12.5]], np.float32), mode=np.full(4, PLAY),
+        ball_velocity=np.array([[20, 20, 20, 0], [0, 0, 0, 20]], np.float32), touched=np.array([0, 0, 1, 1]),
+    )  # fmt: skip
+    outcome = advance(rules, XP, games, still(4))
+    places = kick_off_places(rules, keys, np.ones(4, np.int64), np.ones(4, np.int64))
+    games = kick_off(rules, XP, outcome.games, outcome.goal, places)
+    assert games.mode.tolist() == [KICK_OFF, GOAL_KICK, CORNER, THROW_IN] and games.team.tolist() == [1, 1, 0, 0]
+    assert steps_barred(rules, games) == [steps] * 4

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.soccer.parameters import Rules
-from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, formation, length
+from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, barred, formation, length
 from evorl.util import seed as seeds
 
 Strength = Literal["weak", "middle", "strong"]
@@ -67,8 +67,8 @@ class RulePlayers:
         ahead = xp.clip(far / (r.body.speed + length(xp, velocity)), 0.0, 1.5)  # seconds to the ball
         target = gap + velocity * ahead
         goes = self._nearest_of_team(length(xp, target))
-        barred = (games.mode != PLAY)[:, None] & ((games.team == 1)[:, None] != self._second)
-        has = (far < 0.9 * r.body.reach) & (games.recovery <= 0) & ~barred
+        waits = barred(r, xp, games)
+        has = (far < 0.9 * r.body.reach) & (games.recovery <= 0) & ~waits
 
         aim, kick = self._play(games, error)
         depth = xp.where(games.mode == PLAY, games.ball[0], 0.0)
@@ -76,7 +76,7 @@ class RulePlayers:
         home = self._home + shift - games.at
         home = home / xp.clip(length(xp, home), 1.0, None)
         chase = target / xp.clip(length(xp, target), 0.05, None)
-        run = xp.where(goes & ~barred, chase, home)
+        run = xp.where(goes & ~waits, chase, home)
         move = xp.where(has, aim, run * skill.speed)
         return Commands(move, xp.where(has, kick, 0.0), xp.zeros_like(goes))
 

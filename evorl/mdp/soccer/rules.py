@@ -182,7 +182,7 @@ def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Game
 def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
     """Rule 2."""
     at = games.at
-    waits = _barred(rules, xp, games)
+    waits = barred(rules, xp, games)
     away = at - games.ball[:, :, None]
     far = length(xp, away)
     outward = away / xp.where(far > _TINY, far, 1.0)
@@ -199,7 +199,7 @@ def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
 def _kick(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> tuple[Games, Tensor]:
     """Rule 3; also return who kicks, bool [G, N]."""
     far = length(xp, games.at - games.ball[:, :, None])
-    may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~_barred(rules, xp, games)
+    may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~barred(rules, xp, games)
     far = xp.where(may, far, math.inf)
     kicker = may & _first_least(xp, far)
     kicked = xp.any(may, axis=1)
@@ -218,7 +218,7 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
     nearest = length(xp, gap - way[:, :, None] * share)
     size = xp.where(games.tackling > 0, xp.full_like(share, rules.tackle.reach), rules.body.radius + rules.ball.radius)
     nearing = _dot(gap, games.ball_velocity[:, :, None] - games.velocity) > 0
-    touches = (nearest < size) & nearing & ~kicker & ~_barred(rules, xp, games)
+    touches = (nearest < size) & nearing & ~kicker & ~barred(rules, xp, games)
     toucher = touches & _first_least(xp, xp.where(touches, share, math.inf))
     touched = xp.any(touches, axis=1)
 
@@ -285,12 +285,13 @@ def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> 
 
 
 def _count(xp: ModuleType, games: Games, out: Tensor) -> Games:
-    """The step has passed: all of it counted as it was at its beginning."""
-    left = xp.where(games.mode == PLAY, games.left, games.left - 1)
+    """The step has passed: all of it counted as it was at its beginning, and a restart that was set in it is whole."""
+    waits = (games.mode != PLAY) & ~out
+    left = xp.where(waits, games.left - 1, games.left)
     return games._replace(
         tackling=xp.where(games.tackling > 0, games.tackling - 1, 0),
         recovery=xp.where(games.recovery > 0, games.recovery - 1, 0),
-        left=left, mode=xp.where((left <= 0) & ~out, PLAY, games.mode), time=games.time + 1,
+        left=left, mode=xp.where(waits & (left <= 0), PLAY, games.mode), time=games.time + 1,
     )  # fmt: skip
 
 
@@ -327,9 +328,9 @@ def _of_team(rules: Rules, xp: ModuleType, team: Tensor) -> Tensor:
     return (team == 1)[:, None] == second
 
 
-def _barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
+def barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
     """The players that may not touch the ball, bool [G, N]: those of the other team during a restart."""
-    return (games.mode != PLAY)[:, None] & ~_of_team(rules, xp, games.team)
+    return ((games.mode != PLAY) & (games.left > 0))[:, None] & ~_of_team(rules, xp, games.team)
 
 
 def _first_least(xp: ModuleType, values: Tensor) -> Tensor:
