@@ -105,14 +105,14 @@ class SlowGame:
 
     def kick(self, kicks: list[float]) -> int | None:
         can = [
-            (math.dist(player.at, self.ball), number)
+            (math.dist(player.at, self.ball), self.team_of(number) != self.touched, number)
             for number, player in enumerate(self.players)
             if kicks[number] > 0 and player.recovery == 0 and not self.barred(number)
             and math.dist(player.at, self.ball) < self.rules.body.reach
         ]  # fmt: skip
         if not can:
             return None
-        _, number = min(can)
+        _, _, number = min(can)
         view = self.players[number].view
         self.velocity = (view[0] * kicks[number], view[1] * kicks[number])
         self.touch(number)
@@ -136,11 +136,11 @@ class SlowGame:
             nears = gap[0] * relative[0] + gap[1] * relative[1] > 0
             near = math.hypot(gap[0] - share * way[0], gap[1] - share * way[1]) < size
             if near and nears and number != kicker and not self.barred(number):
-                touches.append((share, number, size))
+                touches.append((share, self.team_of(number) != self.touched, number, size))
         if not touches:
             self.ball = (self.ball[0] + way[0], self.ball[1] + way[1])
         else:
-            share, number, size = min(touches)
+            share, _, number, size = min(touches)
             self.deflect(number, (self.ball[0] + share * way[0], self.ball[1] + share * way[1]), size)
             self.touch(number)
         slow = math.exp(-r.ball.friction * r.dt)
@@ -184,7 +184,7 @@ class SlowGame:
                 self.ball, self.mode, self.team = (east * (half - inside), up * (side - inside)), CORNER, 1 - owner
             else:
                 self.ball, self.mode, self.team = (east * 0.9 * half, up * r.field.goal / 2), GOAL_KICK, owner
-            shift = ((1 if self.ball[0] > 0 else -1) * inside, 0.0)
+            shift = (east * inside, 0.0)
         else:
             self.ball = (min(max(x, inside - half), half - inside), north * (side - inside))
             self.mode, self.team, shift = THROW_IN, 1 - self.touched, (0.0, north * inside)
@@ -250,6 +250,19 @@ def busy_games(rules: Rules, seed: int, count: int) -> Games:
     )  # fmt: skip
 
 
+def with_ties(games: Games) -> Games:
+    """The same games with places rounded so that many distances are equal and many places 0."""
+
+    def rounded(x: Array, step: float) -> Array:
+        whole: Array = (np.round(x / step) * step).astype(np.float32)
+        return whole
+
+    return games._replace(
+        at=rounded(games.at, 0.5), ball=rounded(games.ball, 0.5), view=rounded(games.view, 1),
+        velocity=rounded(games.velocity, 1), ball_velocity=rounded(games.ball_velocity, 1),
+    )  # fmt: skip
+
+
 def drawn_commands(rules: Rules, seed: int, count: int) -> Commands:
     draw, n = np.random.default_rng(seed + 1), 2 * rules.team_size
     move = MOVES[draw.integers(0, 9, (count, n))].transpose(2, 0, 1)
@@ -257,12 +270,18 @@ def drawn_commands(rules: Rules, seed: int, count: int) -> Commands:
     return Commands(move, kick, draw.random((count, n)) < 0.1)
 
 
-def turned(games: Games, n: int) -> Games:
+def swapped(x: Array) -> Array:
+    """Numbers of all players with the teams in each other's place."""
+    return np.concatenate(np.split(x, 2, -1)[::-1], -1)
+
+
+def turned_commands(commands: Commands) -> Commands:
+    """Those in `turned` games."""
+    return Commands(-swapped(commands.move), swapped(commands.kick), swapped(commands.tackle))
+
+
+def turned(games: Games) -> Games:
     """The same games with the teams in each other's place and the field turned by half a circle."""
-
-    def swapped(x: Array) -> Array:
-        return np.concatenate([x[..., n:], x[..., :n]], -1)
-
     return games._replace(
         at=-swapped(games.at), velocity=-swapped(games.velocity), view=-swapped(games.view),
         tackling=swapped(games.tackling), recovery=swapped(games.recovery), ball=-games.ball,

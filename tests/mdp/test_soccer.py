@@ -113,29 +113,16 @@ def random_actions(arena: SoccerArena, step: int) -> Array:
     return draw.uniform(-1, 1, (arena.slots, len(action.low))).astype(np.float32)
 
 
-@pytest.mark.parametrize("strength", ["weak", "middle", "strong"])
-def test_a_game_turned_round_is_the_same_game(strength: Any) -> None:
-    """Both sides see the same numbers in it, and the rule players do the same."""
+def test_both_sides_of_a_game_turned_round_see_the_same_numbers() -> None:
     n, count = 3, 60
-    rules = Rules(team_size=n)
     arena = Soccer(team_size=n, opponent="self").arena(2 * count, Episodes(0))
     assert isinstance(arena, SoccerArena)
-    games = busy_games(rules, 5, count)
-    other = turned(games, n)
+    games = busy_games(Rules(team_size=n), 5, count)
     for view in (arena._view.of_captains, arena._view.of_players):
-        seen, mirrored = view(games), view(other)
+        seen, mirrored = view(games), view(turned(games))
         half = seen.shape[1] // 2
         assert np.allclose(seen[:, :half], mirrored[:, half:], atol=1e-6)
         assert np.allclose(seen[:, half:], mirrored[:, :half], atol=1e-6)
-    turn = np.array([1.0] * n + [-1.0] * n, np.float32)
-    rule, error = RulePlayers(rules, NUMPY.xp, turn, strength), np.zeros((count, 2 * n), np.float32)
-    ours, theirs = rule.commands(games, error), rule.commands(other, error)
-    assert np.allclose(ours.move[..., :n], -theirs.move[..., n:], atol=1e-5)
-    assert np.allclose(ours.kick[..., n:], theirs.kick[..., :n])
-    after = advance(rules, NUMPY.xp, games, ours).games
-    again = turned(advance(rules, NUMPY.xp, other, theirs).games, n)
-    same = [alike(slow(rules, after, game), slow(rules, again, game)) for game in range(count)]
-    assert sum(same) >= count - 1
 
 
 # ------------------------------------------------------------------ the arena

@@ -1,12 +1,16 @@
-"""What the rules of soccer promise, one at a time: how long things last."""
+"""What the rules of soccer promise: how long things last, and that neither team has an advantage."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from soccer_oracle import alike, busy_games, drawn_commands, slow, turned, turned_commands, with_ties
 
 from evorl.mdp.soccer.arena import Body
-from evorl.mdp.soccer.parameters import Restart, Rules, Tackle
+from evorl.mdp.soccer.parameters import Field, Restart, Rules, Tackle
+from evorl.mdp.soccer.rule_player import RulePlayers
 from evorl.mdp.soccer.rules import (
     CORNER,
     GOAL_KICK,
@@ -112,3 +116,73 @@ def test_a_restart_bars_the_other_team_for_its_time(time: float, steps: int) -> 
     games = kick_off(rules, XP, outcome.games, outcome.goal, places)
     assert games.mode.tolist() == [KICK_OFF, GOAL_KICK, CORNER, THROW_IN] and games.team.tolist() == [1, 1, 0, 0]
     assert steps_barred(rules, games) == [steps] * 4
+
+
+@pytest.mark.parametrize("up", [1, -1])
+def test_who_throws_in_stands_at_the_line_that_the_ball_crossed(up: int) -> None:
+    """Also where the ball then lies in the middle, since the field is no wider than player and ball."""
+    rules = Rules(team_size=1, field=Field(width=1.1, goal=1.0))
+    games = new_games(rules, np.ones(1, np.uint64))._replace(
+        ball=np.array([[9], [0.5 * up]], np.float32), ball_velocity=np.array([[0], [9 * up]], np.float32)
+    )
+    games = advance(rules, XP, games, still(1)).games
+    assert games.mode.tolist() == [THROW_IN] and games.ball[1, 0] == 0
+    assert games.at[1, 0, games.team[0]] == pytest.approx(0.55 * up)
+
+
+# ------------------------------------------------------------------ ends exchanged
+
+
+def same(rules: Rules, one: Games, two: Games) -> int:
+    """How many of the games are alike."""
+    return sum(alike(slow(rules, one, game), slow(rules, two, game)) for game in range(len(one.mode)))
+
+
+def rule_players(rules: Rules, strength: Any) -> RulePlayers:
+    return RulePlayers(rules, XP, np.repeat(np.array([1, -1], np.float32), rules.team_size), strength)
+
+
+@pytest.mark.parametrize("strength", ["weak", "middle", "strong"])
+@pytest.mark.parametrize(("ties", "others"), [(False, 1), (True, 0)])
+def test_a_game_turned_round_is_the_same_game(ties: bool, others: int, strength: Any) -> None:
+    """Also where distances are equal, and places 0; rounding may decide elsewhere."""
+    rules, count = Rules(team_size=5), 300
+    games = busy_games(rules, 5, count)
+    games = with_ties(games) if ties else games
+    rule, error = rule_players(rules, strength), np.zeros((count, 10), np.float32)
+    ours, theirs = rule.commands(games, error), turned_commands(rule.commands(turned(games), error))
+    assert np.allclose(ours.move, theirs.move, atol=1e-5) and np.array_equal(ours.kick, theirs.kick)
+    for commands in (ours, drawn_commands(rules, 5, count)):
+        after = advance(rules, XP, games, commands).games
+        again = advance(rules, XP, turned(games), turned_commands(commands)).games
+        assert same(rules, after, turned(again)) >= count - others
+
+
+@pytest.mark.parametrize("strength", ["weak", "middle", "strong"])
+def test_a_whole_game_without_scatter_is_the_same_turned_round(strength: Any) -> None:
+    rules, keys = Rules(team_size=3, seconds=20, restart=Restart(scatter=0.0)), np.arange(1, 5).astype(np.uint64)
+    rule, error = rule_players(rules, strength), np.zeros((len(keys), 6), np.float32)
+
+    def played(games: Games) -> Games:
+        games, goal, _, _ = advance(rules, XP, games, rule.commands(games, error))
+        places = kick_off_places(rules, keys, games.score.sum(0), (goal > 0).astype(np.int64))
+        return kick_off(rules, XP, games, goal, places)
+
+    games = new_games(rules, keys)
+    other = turned(games)
+    for step in range(rules.steps):
+        games, other = played(games), played(other)
+        assert all(np.allclose(x, y, atol=1e-4) for x, y in zip(games, turned(other), strict=True)), step
+    assert games.score.any()
+
+
+@pytest.mark.parametrize("team", [0, 1])
+def test_of_equally_near_players_one_of_the_team_that_touched_last_is_first(team: int) -> None:
+    """To kick, and to be touched by the ball."""
+    rules, looks = Rules(team_size=1), np.array([[[0, 0]], [[1, -1]]], np.float32)
+    games = tackler(rules)._replace(touched=np.full(1, team), ball=np.zeros((2, 1), np.float32), view=looks)
+    games = games._replace(at=np.array([[[-0.5, 0.5]], [[0, 0]]], np.float32))
+    kicked = advance(rules, XP, games, still(1)._replace(kick=np.ones((1, 2), np.float32))).games
+    assert kicked.touched.tolist() == [team] and np.sign(kicked.ball_velocity[1, 0]) == 1 - 2 * team
+    run = advance(rules, XP, games, still(1)._replace(move=np.array([[[1, -1]], [[0, 0]]], np.float32))).games
+    assert run.touched.tolist() == [team] and np.sign(run.ball_velocity[0, 0]) == 1 - 2 * team

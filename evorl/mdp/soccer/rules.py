@@ -14,7 +14,8 @@ of ``dt`` seconds:
    direction of its move (of its view if it does not move) with the speed of the kick.
 4. The ball moves straight. It stops its way at the first player that it touches and is deflected there: of its velocity
    relative to the player it keeps the share ``control`` along the player's surface, and bounces off with that share.
-   A player that tackles touches the ball from ``tackle.reach``. Then the ball slows down by ``friction``.
+   A player that tackles touches the ball from ``tackle.reach``. Then the ball slows down by ``friction``. Of players
+   that are equally near here or in 3, one of the team that touched the ball last is the first.
 5. A ball that crosses a goal line between the posts is a goal, and the other team kicks off. Across a side line the
    other team throws in where it left. Across a goal line it is a corner for the attackers if the defenders touched it
    last, else a goal kick. The nearest player of the team is put at the ball, and the other team may not touch it until
@@ -201,7 +202,7 @@ def _kick(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> tup
     far = length(xp, games.at - games.ball[:, :, None])
     may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~barred(rules, xp, games)
     far = xp.where(may, far, math.inf)
-    kicker = may & _first_least(xp, far)
+    kicker = may & _first_least(rules, xp, far, games.touched)
     kicked = xp.any(may, axis=1)
     kick = games.view * commands.kick
     velocity = xp.where(kicked, xp.sum(xp.where(kicker, kick, 0.0), axis=2), games.ball_velocity)
@@ -219,7 +220,7 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
     size = xp.where(games.tackling > 0, xp.full_like(share, rules.tackle.reach), rules.body.radius + rules.ball.radius)
     nearing = _dot(gap, games.ball_velocity[:, :, None] - games.velocity) > 0
     touches = (nearest < size) & nearing & ~kicker & ~barred(rules, xp, games)
-    toucher = touches & _first_least(xp, xp.where(touches, share, math.inf))
+    toucher = touches & _first_least(rules, xp, xp.where(touches, share, math.inf), games.touched)
     touched = xp.any(touches, axis=1)
 
     def of_toucher(values: Tensor) -> Tensor:
@@ -255,24 +256,24 @@ def _lines(rules: Rules, xp: ModuleType, games: Games, before: Tensor) -> tuple[
     mode = xp.where(scores, KICK_OFF, mode)
     team = xp.where(ends, xp.where(corner, 1 - right, right), 1 - games.touched)
     inside = rules.body.radius + rules.ball.radius
-    at_corner = xp.stack([_sign(xp, x) * (half - inside), _sign(xp, height) * (side - inside)])
-    at_goal = xp.stack([_sign(xp, x) * (0.9 * half), _sign(xp, height) * (rules.field.goal / 2)])
-    at_side = xp.stack([xp.clip(x, inside - half, half - inside), _sign(xp, y) * (side - inside)])
+    outward, up = xp.sign(games.ball), xp.sign(height)  # not 0 where they are used: no line is in the middle
+    at_corner = xp.stack([outward[0] * (half - inside), up * (side - inside)])
+    at_goal = xp.stack([outward[0] * (0.9 * half), up * (rules.field.goal / 2)])
+    at_side = xp.stack([xp.clip(x, inside - half, half - inside), outward[1] * (side - inside)])
     spot = xp.where(scores, 0.0, xp.where(corner, at_corner, xp.where(ends, at_goal, at_side)))
     games = games._replace(
         ball=xp.where(out, spot, games.ball), ball_velocity=xp.where(out, 0.0, games.ball_velocity), score=score,
         mode=xp.where(out, mode, games.mode), team=xp.where(out, team, games.team),
         left=xp.where(out, rules.in_steps(rules.restart.time), games.left),
     )  # fmt: skip
-    return _take_ball(rules, xp, games, out & ~scores), goal, out
+    return _take_ball(rules, xp, games, out & ~scores, outward), goal, out
 
 
-def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> Games:
-    """Put the nearest player of the team at the ball, between it and the nearer goal line or side line."""
+def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor, outward: Tensor) -> Games:
+    """Put the nearest player of the team at the ball, between it and the line that it crossed, which is ``outward``."""
     far = length(xp, games.at - games.ball[:, :, None])
     ours = _of_team(rules, xp, games.team)
-    taker = ours & _first_least(xp, xp.where(ours, far, math.inf)) & restarts[:, None]
-    outward = _sign(xp, games.ball)
+    taker = ours & _first_least(rules, xp, xp.where(ours, far, math.inf), games.team) & restarts[:, None]
     thrown = games.mode == THROW_IN
     beside = rules.body.radius + rules.ball.radius
     none = xp.zeros_like(outward[0])
@@ -333,14 +334,11 @@ def barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
     return ((games.mode != PLAY) & (games.left > 0))[:, None] & ~_of_team(rules, xp, games.team)
 
 
-def _first_least(xp: ModuleType, values: Tensor) -> Tensor:
-    """Where the least of ``values`` [G, N] is, the first one of equal ones: bool [G, N]."""
-    return xp.arange(values.shape[1], device=values.device) == xp.argmin(values, axis=1)[:, None]
-
-
-def _sign(xp: ModuleType, values: Tensor) -> Tensor:
-    """1 where a value is above 0, else -1."""
-    return xp.where(values > 0, xp.ones_like(values), -1.0)
+def _first_least(rules: Rules, xp: ModuleType, values: Tensor, team: Tensor) -> Tensor:
+    """Where the least of ``values`` [G, N] is, bool [G, N]; of equal ones the first one of this team [G], if it has any."""
+    least = values == xp.min(values, axis=1, keepdims=True)
+    rank = xp.astype(least, xp.int8) + xp.astype(least & _of_team(rules, xp, team), xp.int8)
+    return xp.arange(values.shape[1], device=values.device) == xp.argmax(rank, axis=1)[:, None]
 
 
 def length(xp: ModuleType, vector: Tensor) -> Tensor:
