@@ -216,13 +216,13 @@ def slow(rules: Rules, games: Games, game: int) -> SlowGame:
     )  # fmt: skip
 
 
-def alike(a: SlowGame, b: SlowGame) -> bool:
+def alike(a: SlowGame, b: SlowGame, within: float = 2e-4) -> bool:
     whole = (a.touched, a.mode, a.team, a.left, a.score, a.time) == (b.touched, b.mode, b.team, b.left, b.score, b.time)
     pairs = [(a.ball, b.ball), (a.velocity, b.velocity)]
     for p, q in zip(a.players, b.players, strict=True):
         whole = whole and (p.tackling, p.recovery) == (q.tackling, q.recovery)
         pairs += [(p.at, q.at), (p.velocity, q.velocity), (p.view, q.view)]
-    return whole and all(math.dist(x, y) < 2e-4 for x, y in pairs)
+    return whole and all(math.dist(x, y) < within for x, y in pairs)
 
 
 def busy_games(rules: Rules, seed: int, count: int) -> Games:

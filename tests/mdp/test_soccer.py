@@ -71,12 +71,11 @@ def played(body: Body, games: Games, commands: Commands, rules: Rules) -> Games:
 @pytest.mark.parametrize("body", TORCHES)
 @pytest.mark.parametrize("seed", range(3))
 def test_both_bodies_play_alike(seed: int, body: Body) -> None:
-    """Within 1e-4 in a step; edges may fall otherwise in one of some hundred games."""
+    """Within 1e-4 in a step; docs/worlds.md says how often a step is farther off."""
     rules, count = Rules(team_size=3), 300
     games, commands = busy_games(rules, seed, count), drawn_commands(rules, seed, count)
     one, two = played(NUMPY, games, commands, rules), played(body, games, commands, rules)
-    same = [alike(slow(rules, one, game), slow(rules, two, game)) for game in range(count)]
-    assert sum(same) >= count - 3
+    assert all(alike(slow(rules, one, game), slow(rules, two, game), 1e-4) for game in range(count))
 
 
 def arenas(body: Body, **keys: Any) -> tuple[SoccerArena, SoccerArena]:
