@@ -79,12 +79,16 @@ func _take(message):
 		"begin":
 			var battle = Battle.new(self, message["battle"], message["seed"], message["players"])
 			_battles[battle.number] = battle
-			battle.game = _owner.call(_begin, battle)
+			var game = _owner.call(_begin, battle)
+			if _battles.has(battle.number):  # else it is over already
+				battle.game = game
 		"leave":
 			var battle = _battles.get(message["battle"])
-			_battles.erase(message["battle"])
-			if battle != null and battle.game != null and battle.game.has_method("leave"):
-				battle.game.leave()
+			if battle != null:
+				var game = battle.game
+				battle._over()
+				if game != null and game.has_method("leave"):
+					game.leave()
 		"refused":
 			why = message["why"]
 
@@ -100,7 +104,8 @@ func _act(message):
 		for _k in range(width):
 			action.append(values.get_32() if discrete else values.get_float())
 		if battle != null:
-			battle.game.act(side, action)
+			var game = battle.game  # it may end the battle
+			game.act(side, action)
 
 
 # ------------------------------------------------------------------ to evorl
@@ -187,12 +192,17 @@ class Battle:
 		_client.get_ref()._row(number, side, 2 if row.get("truncated", false) else 1, row)
 		_left -= 1
 		if _left == 0:
-			_client.get_ref()._battles.erase(number)
+			_over()
 
 	# Give the battle up.
 	func fail(why):
-		_client.get_ref()._battles.erase(number)
+		_over()
 		_client.get_ref()._send({"type": "failed", "battle": number, "why": why})
+
+	# Forget the game: it refers to the battle, and Godot frees no objects that refer to each other.
+	func _over():
+		_client.get_ref()._battles.erase(number)
+		game = null
 
 
 # ------------------------------------------------------------------ msgpack, as far as the protocol needs it

@@ -97,15 +97,76 @@ def test_the_game_in_csharp_conforms(tmp_path: Path) -> None:
         assert [(one.name, one.dtype) for one in world.spec.inputs] == [("places", "float32"), ("map", "uint8")]
 
 
-@pytest.mark.skipif(
+godot = pytest.mark.skipif(
     shutil.which("godot3-server") is None,
     reason="no godot3-server, which `make test-all` installs as root, for the client in GDScript",
 )
+
+
+@godot
 def test_the_game_in_gdscript_conforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # Godot writes there
     with closing(Remote(command="godot3-server --path {clients}/godot -s march.gd")) as world:
         evorl.mdp.check(world, slots=6, decisions=40)
         assert world.spec.masked
+
+
+BATTLES = """
+extends SceneTree
+const Evorl = preload("evorl.gd")
+const ROW = {"inputs": [[0.0]]}
+var way
+
+class Game:
+    var battle
+    var way
+    func _init(its_battle, its_way):
+        battle = its_battle
+        way = its_way
+        if way == "begin":
+            battle.end(0, ROW)
+    func act(_side, _action):
+        if way == "fail":
+            battle.fail("tired")
+        elif way == "end":
+            battle.end(0, ROW)
+        way = "done"
+
+func begin(battle):
+    return Game.new(battle, way)
+
+func play(client, number):
+    var name = StreamPeerBuffer.new()
+    name.put_u32(number)
+    client._take({"type": "begin", "battle": number, "seed": 1, "players": [0]})
+    client._take({"type": "act", "battle": name.data_array, "side": [0], "action": name.data_array})
+    client._take({"type": "leave", "battle": number})
+
+func left(client, count):
+    var before = Performance.get_monitor(Performance.OBJECT_COUNT)
+    for number in range(count):
+        play(client, number)
+    return Performance.get_monitor(Performance.OBJECT_COUNT) - before
+
+func _init():
+    var offer = {"inputs": [{}], "action": {"kind": "discrete", "n": [2]}}
+    for its_way in ["end", "begin", "fail", "leave"]:
+        way = its_way
+        var client = Evorl.new(offer, self, "begin")
+        left(client, 1)
+        print(way, " ", left(client, 50), " ", client._battles.size())
+    quit()
+"""
+
+
+@godot
+def test_battles_in_gdscript_are_freed_however_they_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(CLIENTS / "godot", tmp_path / "game")
+    (tmp_path / "game" / "battles.gd").write_text(BATTLES)
+    words = ["godot3-server", "--path", str(tmp_path / "game"), "-s", "battles.gd"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-4:] == ["end 0 0", "begin 0 0", "fail 0 0", "leave 0 0"], done.stderr
 
 
 @pytest.mark.fault

@@ -2,8 +2,9 @@
 
 The player of a team that reaches the ball first goes for it; the others keep their places of the formation, moved with
 the ball. Who has the ball within reach shoots near the other goal, at the corner that is farther from the nearest
-opponent; farther away it dribbles, or plays a pass to a free player who is nearer to that goal. Strengths differ in how
-fast they run, how well they aim, whether they pass, and from how far they shoot. None of them tackles.
+opponent, the left one if both are as far; farther away it dribbles, or plays a pass to a free player who is nearer to
+that goal. Strengths differ in how fast they run, how well they aim, whether they pass, and from how far they shoot.
+None of them tackles.
 
 The error of an aim comes from the episode's stream: draw 2^33 + 2N t + 2i of player i after t steps
 (`evorl.util.seed.uniform`), so a rule player is the same whoever plays against it.
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.soccer.parameters import Rules
-from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, formation, length
+from evorl.mdp.soccer.rules import PLAY, Commands, Games, Tensor, barred, formation, length
 from evorl.util import seed as seeds
 
 Strength = Literal["weak", "middle", "strong"]
@@ -67,8 +68,8 @@ class RulePlayers:
         ahead = xp.clip(far / (r.body.speed + length(xp, velocity)), 0.0, 1.5)  # seconds to the ball
         target = gap + velocity * ahead
         goes = self._nearest_of_team(length(xp, target))
-        barred = (games.mode != PLAY)[:, None] & ((games.team == 1)[:, None] != self._second)
-        has = (far < 0.9 * r.body.reach) & (games.recovery <= 0) & ~barred
+        waits = barred(r, xp, games)
+        has = (far < 0.9 * r.body.reach) & (games.recovery <= 0) & ~waits
 
         aim, kick = self._play(games, error)
         depth = xp.where(games.mode == PLAY, games.ball[0], 0.0)
@@ -76,7 +77,7 @@ class RulePlayers:
         home = self._home + shift - games.at
         home = home / xp.clip(length(xp, home), 1.0, None)
         chase = target / xp.clip(length(xp, target), 0.05, None)
-        run = xp.where(goes & ~barred, chase, home)
+        run = xp.where(goes & ~waits, chase, home)
         move = xp.where(has, aim, run * skill.speed)
         return Commands(move, xp.where(has, kick, 0.0), xp.zeros_like(goes))
 
@@ -89,7 +90,7 @@ class RulePlayers:
         others = others[:, :1] * xp.astype(~self._second, others.dtype) + others[:, 1:] * xp.astype(
             self._second, others.dtype
         )
-        corner = xp.where(others > 0, xp.full_like(others, -0.35 * r.field.goal), 0.35 * r.field.goal)
+        corner = 0.35 * r.field.goal * xp.where(others * self._turn > 0, -self._turn, self._turn)
         to_goal = xp.stack([half * self._turn - games.at[0], corner - games.at[1]])
         distance = length(xp, to_goal)
         shoots = distance < self.skill.shoots * r.field.length

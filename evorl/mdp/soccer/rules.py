@@ -10,11 +10,12 @@ of ``dt`` seconds:
    Nobody runs farther than ``margin`` beyond the lines.
 2. During a restart, players of the other team that are within ``restart.distance`` of the ball are moved to that
    distance. Two players that overlap are moved apart, half of the overlap each.
-3. Of the players that kick and have the ball within ``reach``, the nearest one kicks: the ball leaves in the direction
-   of its move (of its view if it does not move) with the speed of the kick.
+3. Of the free players that kick and have the ball within ``reach``, the nearest one kicks: the ball leaves in the
+   direction of its move (of its view if it does not move) with the speed of the kick.
 4. The ball moves straight. It stops its way at the first player that it touches and is deflected there: of its velocity
    relative to the player it keeps the share ``control`` along the player's surface, and bounces off with that share.
-   A player that tackles touches the ball from ``tackle.reach``. Then the ball slows down by ``friction``.
+   A player that tackles touches the ball from ``tackle.reach``. Then the ball slows down by ``friction``. Of players
+   that are equally near here or in 3, one of the team that touched the ball last is the first.
 5. A ball that crosses a goal line between the posts is a goal, and the other team kicks off. Across a side line the
    other team throws in where it left. Across a goal line it is a corner for the attackers if the defenders touched it
    last, else a goal kick. The nearest player of the team is put at the ball, and the other team may not touch it until
@@ -152,12 +153,11 @@ def advance(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> O
     before = games.ball
     games = _roll(rules, xp, games, kicker)
     games, goal, out = _lines(rules, xp, games, before)
-    games = games._replace(time=games.time + 1, left=xp.where(games.mode == PLAY, games.left, games.left - 1))
-    mode = xp.where((games.left <= 0) & ~out, PLAY, games.mode)
+    games = _count(xp, games, out)
     over = games.time >= rules.steps
     if rules.goals is not None:
         over = over | (games.score[0] + games.score[1] >= rules.goals)
-    return Outcome(games._replace(mode=mode), goal, out, over)
+    return Outcome(games, goal, out, over)
 
 
 def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Games:
@@ -177,16 +177,13 @@ def _run(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> Game
     at = games.at + velocity * rules.dt
     x, y = (rules.field.length / 2 + rules.field.margin, rules.field.width / 2 + rules.field.margin)
     at = xp.stack([xp.clip(at[0], -x, x), xp.clip(at[1], -y, y)])
-    return games._replace(
-        at=at, velocity=velocity, view=view, tackling=xp.where(tackling > 0, tackling - 1, 0),
-        recovery=xp.where(recovery > 0, recovery - 1, 0),
-    )  # fmt: skip
+    return games._replace(at=at, velocity=velocity, view=view, tackling=tackling, recovery=recovery)
 
 
 def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
     """Rule 2."""
     at = games.at
-    waits = _barred(rules, xp, games)
+    waits = barred(rules, xp, games)
     away = at - games.ball[:, :, None]
     far = length(xp, away)
     outward = away / xp.where(far > _TINY, far, 1.0)
@@ -203,9 +200,9 @@ def _keep_apart(rules: Rules, xp: ModuleType, games: Games) -> Games:
 def _kick(rules: Rules, xp: ModuleType, games: Games, commands: Commands) -> tuple[Games, Tensor]:
     """Rule 3; also return who kicks, bool [G, N]."""
     far = length(xp, games.at - games.ball[:, :, None])
-    may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~_barred(rules, xp, games)
+    may = (commands.kick > 0) & (far < rules.body.reach) & (games.recovery <= 0) & ~barred(rules, xp, games)
     far = xp.where(may, far, math.inf)
-    kicker = may & _first_least(xp, far)
+    kicker = may & _first_least(rules, xp, far, games.touched)
     kicked = xp.any(may, axis=1)
     kick = games.view * commands.kick
     velocity = xp.where(kicked, xp.sum(xp.where(kicker, kick, 0.0), axis=2), games.ball_velocity)
@@ -222,8 +219,8 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
     nearest = length(xp, gap - way[:, :, None] * share)
     size = xp.where(games.tackling > 0, xp.full_like(share, rules.tackle.reach), rules.body.radius + rules.ball.radius)
     nearing = _dot(gap, games.ball_velocity[:, :, None] - games.velocity) > 0
-    touches = (nearest < size) & nearing & ~kicker & ~_barred(rules, xp, games)
-    toucher = touches & _first_least(xp, xp.where(touches, share, math.inf))
+    touches = (nearest < size) & nearing & ~kicker & ~barred(rules, xp, games)
+    toucher = touches & _first_least(rules, xp, xp.where(touches, share, math.inf), games.touched)
     touched = xp.any(touches, axis=1)
 
     def of_toucher(values: Tensor) -> Tensor:
@@ -259,24 +256,24 @@ def _lines(rules: Rules, xp: ModuleType, games: Games, before: Tensor) -> tuple[
     mode = xp.where(scores, KICK_OFF, mode)
     team = xp.where(ends, xp.where(corner, 1 - right, right), 1 - games.touched)
     inside = rules.body.radius + rules.ball.radius
-    at_corner = xp.stack([_sign(xp, x) * (half - inside), _sign(xp, height) * (side - inside)])
-    at_goal = xp.stack([_sign(xp, x) * (0.9 * half), _sign(xp, height) * (rules.field.goal / 2)])
-    at_side = xp.stack([xp.clip(x, inside - half, half - inside), _sign(xp, y) * (side - inside)])
+    outward, up = xp.sign(games.ball), xp.sign(height)  # not 0 where they are used: no line is in the middle
+    at_corner = xp.stack([outward[0] * (half - inside), up * (side - inside)])
+    at_goal = xp.stack([outward[0] * (0.9 * half), up * (rules.field.goal / 2)])
+    at_side = xp.stack([xp.clip(x, inside - half, half - inside), outward[1] * (side - inside)])
     spot = xp.where(scores, 0.0, xp.where(corner, at_corner, xp.where(ends, at_goal, at_side)))
     games = games._replace(
         ball=xp.where(out, spot, games.ball), ball_velocity=xp.where(out, 0.0, games.ball_velocity), score=score,
         mode=xp.where(out, mode, games.mode), team=xp.where(out, team, games.team),
         left=xp.where(out, rules.in_steps(rules.restart.time), games.left),
     )  # fmt: skip
-    return _take_ball(rules, xp, games, out & ~scores), goal, out
+    return _take_ball(rules, xp, games, out & ~scores, outward), goal, out
 
 
-def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> Games:
-    """Put the nearest player of the team at the ball, between it and the nearer goal line or side line."""
+def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor, outward: Tensor) -> Games:
+    """Put the nearest player of the team at the ball, between it and the line that it crossed, which is ``outward``."""
     far = length(xp, games.at - games.ball[:, :, None])
     ours = _of_team(rules, xp, games.team)
-    taker = ours & _first_least(xp, xp.where(ours, far, math.inf)) & restarts[:, None]
-    outward = _sign(xp, games.ball)
+    taker = ours & _first_least(rules, xp, xp.where(ours, far, math.inf), games.team) & restarts[:, None]
     thrown = games.mode == THROW_IN
     beside = rules.body.radius + rules.ball.radius
     none = xp.zeros_like(outward[0])
@@ -285,6 +282,17 @@ def _take_ball(rules: Rules, xp: ModuleType, games: Games, restarts: Tensor) -> 
     return games._replace(
         at=xp.where(taker, place, games.at), velocity=xp.where(taker, 0.0, games.velocity),
         recovery=xp.where(taker, 0, games.recovery), tackling=xp.where(taker, 0, games.tackling),
+    )  # fmt: skip
+
+
+def _count(xp: ModuleType, games: Games, out: Tensor) -> Games:
+    """The step has passed: all of it counted as it was at its beginning, and a restart that was set in it is whole."""
+    waits = (games.mode != PLAY) & ~out
+    left = xp.where(waits, games.left - 1, games.left)
+    return games._replace(
+        tackling=xp.where(games.tackling > 0, games.tackling - 1, 0),
+        recovery=xp.where(games.recovery > 0, games.recovery - 1, 0),
+        left=left, mode=xp.where(waits & (left <= 0), PLAY, games.mode), time=games.time + 1,
     )  # fmt: skip
 
 
@@ -321,19 +329,16 @@ def _of_team(rules: Rules, xp: ModuleType, team: Tensor) -> Tensor:
     return (team == 1)[:, None] == second
 
 
-def _barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
+def barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
     """The players that may not touch the ball, bool [G, N]: those of the other team during a restart."""
-    return (games.mode != PLAY)[:, None] & ~_of_team(rules, xp, games.team)
+    return ((games.mode != PLAY) & (games.left > 0))[:, None] & ~_of_team(rules, xp, games.team)
 
 
-def _first_least(xp: ModuleType, values: Tensor) -> Tensor:
-    """Where the least of ``values`` [G, N] is, the first one of equal ones: bool [G, N]."""
-    return xp.arange(values.shape[1], device=values.device) == xp.argmin(values, axis=1)[:, None]
-
-
-def _sign(xp: ModuleType, values: Tensor) -> Tensor:
-    """1 where a value is above 0, else -1."""
-    return xp.where(values > 0, xp.ones_like(values), -1.0)
+def _first_least(rules: Rules, xp: ModuleType, values: Tensor, team: Tensor) -> Tensor:
+    """Where the least of ``values`` [G, N] is, bool [G, N]; of equal ones the first one of this team [G], if it has any."""
+    least = values == xp.min(values, axis=1, keepdims=True)
+    rank = xp.astype(least, xp.int8) + xp.astype(least & _of_team(rules, xp, team), xp.int8)
+    return xp.arange(values.shape[1], device=values.device) == xp.argmax(rank, axis=1)[:, None]
 
 
 def length(xp: ModuleType, vector: Tensor) -> Tensor:
