@@ -103,7 +103,7 @@ func _act(message):
 		var action = []
 		for _k in range(width):
 			action.append(values.get_32() if discrete else values.get_float())
-		if battle != null:
+		if battle != null and side in battle._open:
 			var game = battle.game  # it may end the battle
 			game.act(side, action)
 
@@ -176,22 +176,22 @@ class Battle:
 	var players
 	var game
 	var _client
-	var _left
+	var _open  # the players whose episodes go on
 
 	func _init(client, its_number, its_seed, its_players):
 		_client = weakref(client)
 		number = its_number
 		seed_number = its_seed
 		players = its_players
-		_left = players.size()
+		_open = players.duplicate()
 
 	func ask(side, row):
 		_client.get_ref()._row(number, side, 0, row)
 
 	func end(side, row):
 		_client.get_ref()._row(number, side, 2 if row.get("truncated", false) else 1, row)
-		_left -= 1
-		if _left == 0:
+		_open.erase(side)
+		if _open.empty():
 			_over()
 
 	# Give the battle up.

@@ -335,7 +335,7 @@ def barred(rules: Rules, xp: ModuleType, games: Games) -> Tensor:
 
 
 def _first_least(rules: Rules, xp: ModuleType, values: Tensor, team: Tensor) -> Tensor:
-    """Where the least of ``values`` [G, N] is, bool [G, N]; of equal ones the first one of this team [G], if it has any."""
+    """Where the least of ``values`` [G, N] is, bool [G, N]; of equal ones the first, of this team [G] if it has one."""
     least = values == xp.min(values, axis=1, keepdims=True)
     rank = xp.astype(least, xp.int8) + xp.astype(least & _of_team(rules, xp, team), xp.int8)
     return xp.arange(values.shape[1], device=values.device) == xp.argmax(rank, axis=1)[:, None]
