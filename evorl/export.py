@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from evorl import __version__
 from evorl.cli import config
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from evorl.inference.check import Compared
     from evorl.inference.module import PolicyModule
     from evorl.inference.side import OfSide
-    from evorl.rl.core import Episode, Learner
+    from evorl.inference.units import Encode
+    from evorl.rl.core import Episode
+    from evorl.rl.network_learner import NetworkLearner
     from evorl.training.experiment import Experiment
 
 USAGE = "usage: python -m evorl.export run=RUN_DIR out=policy.onnx [format=unity]   (--help tells more)"
@@ -97,11 +99,17 @@ def export(request: Request) -> None:
     _, step, learner, individual = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
     import torch
 
-    from evorl.inference.file import description, policy_file
+    from evorl.inference.check import Compared
+    from evorl.inference.file import description, policy_file, program
+    from evorl.inference.units import environment_units
     from evorl.rl.evaluation import summary
+    from evorl.rl.network_learner import with_network
 
-    side = _side(request, learner)
-    module = _module(request, cast("Learner", learner if side is None else side.learner))
+    world, whole = experiment.mdp.evaluation_world(), with_network(learner, "evorl.export", "run")
+    side = _side(request, whole)
+    own = whole if side is None else side.learner
+    encode = environment_units(world, whole.spec, own.spec.action, request.side)
+    module = _module(request, own, encode)
     made = policy_file(module, request.format)
     about = {
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
@@ -109,8 +117,10 @@ def export(request: Request) -> None:
         **({} if side is None else {"side": request.side}),
         **_origin(run_dir, experiment),
     }  # fmt: skip
-    described = description(module, request.format, experiment.mdp.evaluation_world(), about)
-    compared, episodes = _compared(request, learner, module, made.content(described), experiment, side)
+    described = description(module, request.format, world, about)
+    run = program(made.content(described), module, request.format)
+    compared = Compared(whole, module, run, side, encode)
+    episodes = _played(request, compared, experiment)
     check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
     if not compared.agrees:
         raise Failure(f"the file does not decide as the policy does, so it is not written: {check}")
@@ -151,13 +161,11 @@ def _check_installed(request: Request) -> None:
         raise BadRequest(f"needs {missing[0]}: {command.install('export')}", "format")
 
 
-def _side(request: Request, learner: Learner) -> OfSide | None:
+def _side(request: Request, learner: NetworkLearner[Any]) -> OfSide | None:
     """The side that the file is of; None for a network of all sides. Raises `BadRequest`."""
     from evorl.inference.side import of_side
     from evorl.nets.per_side import PolicyPerSide
-    from evorl.rl.network_learner import NetworkLearner
 
-    assert isinstance(learner, NetworkLearner)
     several = isinstance(learner.policy, PolicyPerSide)
     if several and request.side is None:
         raise BadRequest("this run has a network for each side (rl.policies), and a file holds one: side=0", "side")
@@ -166,14 +174,13 @@ def _side(request: Request, learner: Learner) -> OfSide | None:
     return None if request.side is None else of_side(learner, request.side)
 
 
-def _module(request: Request, learner: Learner) -> PolicyModule:
+def _module(request: Request, learner: NetworkLearner[Any], encode: Encode) -> PolicyModule:
     """The policy with the inputs and outputs of the format. Raises `BadRequest` where it does not have them."""
     from evorl.inference.godot import GodotModule
     from evorl.inference.module import PolicyModule
+    from evorl.inference.units import start_of
     from evorl.inference.unity import UnityModule
-    from evorl.rl.network_learner import NetworkLearner
 
-    assert isinstance(learner, NetworkLearner)
     why = {
         "unity": "a file for Unity has both actions, and the behaviour's Deterministic Inference chooses",
         "godot": "the plugin of Godot takes the most likely action; format=onnx has noise as an input",
@@ -182,9 +189,16 @@ def _module(request: Request, learner: Learner) -> PolicyModule:
     }
     if request.format in why and not request.deterministic:
         raise BadRequest(why[request.format], "deterministic")
+    start = start_of(encode, learner.spec.action)
+    if request.format in why and any(start):
+        told = ", ".join(map(str, start))
+        raise BadRequest(
+            f"the environment counts its choices from {told}, and {request.format} from 0; format=onnx has its numbers",
+            "format",
+        )
     if request.format == "unity":
         return UnityModule(learner)
-    return GodotModule(learner) if request.format == "godot" else PolicyModule(learner, request.deterministic)
+    return GodotModule(learner) if request.format == "godot" else PolicyModule(learner, request.deterministic, start)
 
 
 def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:
@@ -198,26 +212,14 @@ def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:
     return {"seed": experiment.seed, "mdp": whole["mdp"], "rl": whole["rl"], "provenance": trained}
 
 
-def _compared(
-    request: Request,
-    learner: Learner,
-    module: PolicyModule,
-    content: bytes,
-    experiment: Experiment,
-    side: OfSide | None,
-) -> tuple[Compared, list[Episode]]:
+def _played(request: Request, compared: Compared, experiment: Experiment) -> list[Episode]:
     """Play the file beside the policy."""
-    from evorl.inference.check import Compared
-    from evorl.inference.file import program
     from evorl.rl.evaluation import progress_shown
-    from evorl.rl.network_learner import NetworkLearner
 
-    assert isinstance(learner, NetworkLearner)
-    compared = Compared(learner, module, program(content, module, request.format), side)
     seed = experiment.seed if request.seed is None else request.seed
     how_many = request.episodes, experiment.eval.max_steps
     with progress_shown(partial(say, stream=sys.stderr)):
-        return compared, compared.play_games(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
+        return compared.play_games(experiment.mdp, seed, *how_many, deterministic=request.deterministic)
 
 
 def _print(target: Path, described: dict[str, Any], size: int) -> None:

@@ -3,7 +3,8 @@
     python -m evorl.zoo                 all of them
     python -m evorl.zoo suite/ppo_pong  one: its numbers, curves, settings, and the command that makes it again
 
-From Python, ``evorl.load("zoo/ppo_pong")`` loads one.
+The list has the return of each policy, and the interquartile mean of all runs of its row where a table has one. From
+Python, ``evorl.load("zoo/ppo_pong")`` loads one, as does ``"zoo/pong_ppo"``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def zoo(words: Sequence[str]) -> None:
 def _row(policy: KeptPolicy) -> dict[str, str]:
     return {
         "policy": policy.name, "world": policy.world, "learner": policy.learner, "return": _return(policy),
-        "steps": format_number(policy.evaluation["step"]),
+        "IQM of all runs": policy.score() or "-", "steps": format_number(policy.evaluation["step"]),
     }  # fmt: skip
 
 

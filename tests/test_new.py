@@ -157,6 +157,14 @@ def test_its_tests_pass(tmp_path: Path) -> None:
         ("conf/ec/sga.yaml", "_target_: evorl.ec.sga.SGA\n", "conf/ec/sga.yaml has the name of a choice of evorl"),
         ("conf/er/mine.yaml", "a: 1\n", "conf/er/mine.yaml belongs to no group"),
         ("conf/rl/mine.yaml", "a: 1\n", "conf/rl/mine.yaml cannot be chosen: rl: names no _target_"),
+        (
+            "conf/rl/mine.yml",
+            "_target_: evorl.rl.ppo.PPO\n",
+            "conf/rl/mine.yml is not read, since it is no file *.yaml",
+        ),
+        ("conf/rl/mine.yaml.txt", "", "conf/rl/mine.yaml.txt is not read"),
+        ("conf/mine", "", "conf/mine is not read"),
+        ("metrics.yml", "a: [x, y]\n", "metrics.yml is not read; call it metrics.yaml"),
         ("conf/rl/mine.yaml", "_target_: evorl.rl.ppo.PPO\nlr: x\n", "conf/rl/mine.yaml cannot be chosen: rl.lr: "),
         ("metrics.yaml", "a/b c: [x, y]\n", "'my_lab/a/b c' is not a registered metric"),
     ],
@@ -168,3 +176,12 @@ def test_files_that_break_a_rule(tmp_path: Path, path: str, text: str, line: str
     with on_path(folder.parent), pytest.raises(Nonconformity) as told:
         check_files(folder)
     assert str(told.value).startswith(line)
+
+
+def test_files_that_are_no_choices_may_lie_beside_them(tmp_path: Path) -> None:
+    folder = write(tmp_path) / "my_lab"
+    (folder / "conf" / "rl" / "__pycache__").mkdir()
+    for path in ("README.md", "__init__.py", "rl/__init__.py", "rl/__pycache__/__init__.cpython-311.pyc", ".gitkeep"):
+        (folder / "conf" / path).touch()
+    with on_path(folder.parent):
+        check_files(folder)

@@ -31,6 +31,11 @@ def test_every_policy_is_listed_with_its_table(capsys: pytest.CaptureFixture[str
     assert len(listed) == len(kept) + 2  # the header and the last line
     assert any(line.split()[:3] == ["suite/ppo_pong", "Pong", "PPO"] for line in listed)
     assert any(line.split()[:3] == ["suite/pbt_pong", "Pong", "PPO"] for line in listed)
+    assert {*map(len, listed[:-1])} == {len(listed[0])}, "columns"
+    rows = {line.split()[0]: " ".join(line.split()) for line in listed}
+    assert "IQM of all runs" in listed[0] and "Swimmer-v5 PPO 341.3 ± 1.725 339 [291, 346]" in rows["suite/ppo_swimmer"]
+    assert "Football academy_empty_goal_close PPO 0.9667 ± 0.1795 - 51 200" in rows["lamarckian/close_numbers"]
+    assert "Atari pong PPO" in rows["lamarckian/pong"] and "evorl/Marvin-v0 PPO" in rows["marvin/walk"]
 
 
 def own_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -110,6 +115,12 @@ def test_one_is_loaded_and_plays_as_it_did() -> None:
         assert loaded.policy.act([0.0, 0.0, 0.2, 0.0]) == 1, "the pole falls to the right, and the cart follows"
 
 
+@pytest.mark.parametrize("name", ["pong_ppo", "PPO/pong", "suite/pong_ppo"])
+def test_the_parts_of_a_name_may_have_another_order(name: str) -> None:
+    assert find(name).name == "suite/ppo_pong"
+    assert evorl.load(f"zoo/{name}").directory == find("suite/ppo_pong").directory
+
+
 def test_one_tells_how_it_was_evaluated_and_has_no_metrics() -> None:
     loaded = evorl.load("zoo/suite/ppo_cartpole")
     assert (loaded.state, loaded.fitness) == ("finished", 500.0)
@@ -123,6 +134,7 @@ def test_one_tells_how_it_was_evaluated_and_has_no_metrics() -> None:
     ("words", "why"),
     [
         (["ppo_ponk"], "did you mean suite/ppo_pong?"),
+        (["pong_pbt"], "'pong_pbt' is lamarckian/pbt_pong or suite/pbt_pong"),
         (["suite/ppo_pong", "suite/a2c_pong"], "one policy at a time"),
         (["cartpole"], None),
     ],

@@ -56,8 +56,9 @@ class Policy:
 
         ``observation`` is what the environment returns (a dict, a tuple, an image), one or with a first axis of many.
         Worlds that are no gymnasium environments take the arrays of ``policy.spec.inputs``: one array, a tuple, or a
-        dict by name. So does a policy that observes more than its environment returns (``mdp.features``). ``legal`` is
-        the mask [L] or [B, L] of legal actions, or one of each head (MultiDiscrete); without it all are.
+        dict by name, and count choices from 0. A policy that observes more than its environment returns
+        (``mdp.features``) takes these arrays as well. ``legal`` is the mask [L] or [B, L] of legal actions, or one of
+        each head (MultiDiscrete); without it all are.
 
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
         ``state[:, b] = 0`` begins one in row b.

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.inference.module import Answer, PolicyModule, Seen
+from evorl.inference.module import Answer, PolicyModule, Seen, components
 from evorl.inference.side import OfSide, answer_of
+from evorl.inference.units import Encode
+from evorl.jobs.foreign_policies import units
 from evorl.mdp.core import Array, Box, World
 from evorl.nets.distributions import MASKED
 from evorl.rl.core import Decision, Episode
@@ -23,7 +25,9 @@ Run = Callable[[dict[str, Array]], dict[str, Array]]
 SLOTS = 2
 """Episodes at once while a file is compared, at least."""
 TOLERANCE = 1e-5
-"""Largest difference between numbers of two runtimes, of the number where that is above 1."""
+"""Largest difference between numbers of two runtimes, as a part of their scale (`scale_of`)."""
+STEP = 1e-4
+"""Part of itself by which each weight moves to measure the scale."""
 
 
 def onnx_program(content: bytes, threads: int = 1) -> Run:
@@ -60,10 +64,16 @@ class Compared:
     that what it forgets or adds shows until the episode ends. A carry holds both: [2, B, 2 H].
     """
 
-    def __init__(self, learner: NetworkLearner[Any], form: PolicyModule, run: Run, side: OfSide | None = None) -> None:
+    def __init__(
+        self, learner: NetworkLearner[Any], form: PolicyModule, run: Run, side: OfSide | None = None,
+        encode: Encode = np.asarray,
+    ) -> None:  # fmt: skip
         """``side``: of which the program decides, where the learner has a network for each; the other rows are not
-        compared."""
+        compared. ``encode``: from the learner's actions to those that the environment takes."""
         self.learner, self.form, self.run, self.spec, self.side = learner, form, run, learner.spec, side
+        self.encode = encode
+        signs = torch.randint(0, 2, learner.theta.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        self.moved = learner.theta * (1 + STEP * signs)
         self.difference = 0.0
         """Largest of all so far, of numbers in the outputs."""
         self.wrong = 0
@@ -90,51 +100,59 @@ class Compared:
             None if state is None else state.numpy(), noise.numpy(),
         )  # fmt: skip
         rows = np.ones(len(noise), np.bool_) if self.side is None else self.side.rows(inputs)
-        answer = self.form.read(self.run(self.form.feed(seen if self.side is None else self.side.seen(seen))))
-        played, scores = decision.played.numpy(), self.scores(inputs, legal, own, start)
-        if self.side is not None:
-            played, scores = self.side.played(played), self.side.scores(scores)
-        self.compare(played[rows], scores[rows], answer_of(answer, rows), noise.numpy()[rows])
+        seen = seen if self.side is None else self.side.seen(seen)
+        answer = self.form.read(self.run(self.form.feed(seen)))
+        scores = self.scores(inputs, legal, own, start)
+        scale = scale_of(scores, self.scores(inputs, legal, own, start, self.moved))
+        played = decision.played.numpy()
+        self.compare(played[rows], scores[rows], scale[rows], answer_of(answer, rows), seen.noise[rows])
         self.decisions += int(rows.sum())
         if decision.carry is None or answer.state is None:
             return decision
         other = torch.from_numpy(np.array(answer.state)).unflatten(1, (2, -1)).transpose(0, 1)
-        self.differ(decision.carry.numpy()[:, rows], other.numpy()[:, rows])
+        memory = decision.carry.numpy()[:, rows]
+        self.differ(memory, other.numpy()[:, rows], largest(memory))
         return decision._replace(carry=torch.cat([decision.carry, other], -1))
 
     def scores(
-        self, inputs: tuple[Tensor, ...], legal: Tensor | None, carry: Tensor | None, start: Tensor | None
-    ) -> Array:
-        """The learner's own logits or values [B, L] (masked); of a Box its raw outputs."""
-        learner = self.learner
+        self, inputs: tuple[Tensor, ...], legal: Tensor | None, carry: Tensor | None, start: Tensor | None,
+        theta: Tensor | None = None,
+    ) -> Array:  # fmt: skip
+        """The learner's own logits or values [B, L] (masked), or with weights ``theta``; of a Box its raw outputs."""
+        learner, theta = self.learner, self.learner.theta if theta is None else theta
         statistics = () if learner.moments is None else learner.moments.tensors(learner.device)
         with torch.inference_mode():
             if carry is None or start is None:
-                raw = learner.forward(learner.theta, statistics, inputs).raw
+                raw = learner.forward(theta, statistics, inputs).raw
             else:
                 ahead = tuple(x[None] for x in inputs)
-                raw = learner.forward(learner.theta, statistics, ahead, carry, start[None]).raw[0]
-            return (raw if legal is None else raw.masked_fill(~legal, MASKED)).numpy()
+                raw = learner.forward(theta, statistics, ahead, carry, start[None]).raw[0]
+            scores: Array = (raw if legal is None else raw.masked_fill(~legal, MASKED)).numpy()
+        return scores if self.side is None else self.side.scores(scores)
 
-    def compare(self, played: Array, scores: Array, answer: Answer, noise: Array) -> None:
+    def compare(self, played: Array, scores: Array, scale: Array, answer: Answer, noise: Array) -> None:
         """Add the differences between a decision of the learner and the program's."""
+        action = self.form.spec.action
         if answer.scores is not None:
-            self.differ(scores, answer.scores)
-        if isinstance(self.spec.action, Box):
-            self.differ(played, answer.played)
+            self.differ(scores, answer.scores, scale)
+        own = played[:, : components(self.form.spec)]
+        taken = self.encode(own).reshape(own.shape)
+        if isinstance(action, Box):
+            self.differ(taken, answer.played, scale * units(action)[1].numpy())
             return
-        for wanted, got, part in zip(played.T, answer.played.T, self.form.heads(scores), strict=True):
+        drawn = scores + noise if self.learner.hyper.policy_head else scores
+        for choices, wanted, got, part in zip(own.T, taken.T, answer.played.T, self.form.heads(drawn), strict=True):
             for row in np.flatnonzero(wanted != got):
-                self.wrong += not self._near(part[row], int(wanted[row]), int(got[row]))
+                choice = int(choices[row])
+                other = choice + int(got[row]) - int(wanted[row])
+                near = TOLERANCE * scale[row, 0]
+                self.wrong += not (0 <= other < part.shape[1] and abs(part[row, choice] - part[row, other]) <= near)
 
-    def _near(self, scores: Array, choice: int, other: int) -> bool:
-        """Whether rounding decides between two choices."""
-        return bool(abs(scores[choice] - scores[other]) <= TOLERANCE * max(1.0, abs(scores[choice])))
-
-    def differ(self, expected: Array, actual: Array) -> None:
-        gap = np.abs(expected - actual) / np.maximum(1.0, np.abs(expected))
+    def differ(self, expected: Array, actual: Array, scale: Array) -> None:
+        """``scale``: of the numbers; those that are larger are their own."""
+        gap = np.abs(expected - actual) / np.maximum(scale, np.abs(expected))
         self.difference = max(self.difference, float(gap.max(initial=0.0)))
-        if not np.isfinite(actual).all():
+        if not (np.isfinite(actual).all() and np.isfinite(gap).all()):
             self.difference = float("inf")
 
     @property
@@ -154,3 +172,21 @@ class Compared:
         finally:
             arena.close()
         return [episode for slot in done for episode in slot]
+
+
+def scale_of(scores: Array, moved: Array) -> Array:
+    """The scale [B, 1] of scores [B, L], at least 1: rounding is a part of it, the same for all of a row.
+
+    Scores are sums, and one that is small because its terms cancel is no more precise than they are. So the scale is
+    the largest score, or how far one moves if each weight moves by a part of itself, per part: a runtime computes what
+    is exact for weights that a few roundings have moved (backward error). ``moved``: scores of weights that have moved
+    by `STEP`.
+    """
+    apart = np.abs(moved - scores).max(-1, keepdims=True, initial=0) / STEP
+    return np.asarray(np.maximum(largest(scores), apart))
+
+
+def largest(numbers: Array) -> Array:
+    """The size [B, 1] of the largest number of each row [B, n] that is not masked, at least 1."""
+    sizes = np.where(numbers == MASKED, 0, np.abs(numbers))
+    return np.asarray(np.maximum(sizes.max(-1, keepdims=True, initial=0), 1))

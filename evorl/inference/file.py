@@ -136,6 +136,7 @@ def description(module: PolicyModule, form: Format, world: World, about: Mapping
         ],
         "action": {
             "kind": type(spec.action).__name__, **asdict(spec.action),
+            **({"start": [*module.start]} if module.start else {}),
             "names": [list(names) for names in world.action_names],
         },
         "noise": "normal" if isinstance(spec.action, Box) else "gumbel",

@@ -67,16 +67,20 @@ class PolicyModule(nn.Module):
     """A policy with the ports of ``format=onnx`` and ``format=torch``.
 
     Inputs: each observation under its own name, ``mask`` (true: allowed), ``state`` and ``noise``, where the policy has
-    them. Outputs: ``action`` as the world takes it, ``logits`` (masked) or ``values`` of the choices, and
+    them. Outputs: ``action`` as the environment takes it, ``logits`` (masked) or ``values`` of the choices, and
     ``next_state``.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
-    def __init__(self, learner: NetworkLearner[Any], deterministic: bool = True) -> None:
+    def __init__(
+        self, learner: NetworkLearner[Any], deterministic: bool = True, start: Sequence[int] | None = None
+    ) -> None:
+        """``start``: the number that the environment gives to the first choice of each component; None: 0."""
         super().__init__()
         self.learner, self.spec, self.deterministic = learner, learner.spec, deterministic
+        self.start = tuple(start or (0,) * len(heads(self.spec.action)))
         self.network = plain_network(learner)
         self.width = 0 if self.network.core is None else int(self.network.core.width)
         self.statistics = () if learner.moments is None else learner.moments.tensors(learner.device)
@@ -123,6 +127,8 @@ class PolicyModule(nn.Module):
         (legal,), (state,) = (by_role.get(role, [None]) for role in ("mask", "state"))
         decided = self.decide(tuple(by_role["observation"]), legal, state, noise)
         out = [to_world(self.spec.action, decided.actions[0])]
+        if any(self.start):
+            out = [out[0] + torch.tensor([self.start])]
         if not isinstance(self.spec.action, Box):
             out.append(decided.scores)
         return (*out, *(() if decided.state is None else (decided.state,)))

@@ -44,11 +44,6 @@ class OfSide(NamedTuple):
         """Its own of the scores [B, L] of all sides."""
         return scores if isinstance(self.policy.spec.action, Box) else scores[:, self._columns]
 
-    def played(self, played: Array) -> Array:
-        """Its own components of actions [B, K]."""
-        action = self.learner.spec.action
-        return played[:, : len(action.low if isinstance(action, Box) else heads(action))]
-
     @property
     def _columns(self) -> Array:
         """The places of its own logits among those of all sides, or of its own components."""

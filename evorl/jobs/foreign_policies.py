@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from evorl.util import files
-from evorl.util.errors import BadRequest, reason
+from evorl.util.errors import BadRequest, reason, wrong_data
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +35,8 @@ LIBRARIES = ("sb3", "cleanrl")
 MOST_BYTES = 1 << 30
 """Of a file, or of a part of a zip once it is unpacked."""
 ACTIVATIONS: dict[str, Activation] = {"Tanh": "tanh", "ReLU": "relu", "LeakyReLU": "leaky_relu", "SiLU": "silu"}
+EXTRACTOR = "FlattenExtractor"
+"""The features extractor of SB3's MlpPolicy, which computes nothing."""
 SURE_LOG_STD = -30.0
 """Of a policy that is deterministic."""
 Linear = tuple["Tensor", "Tensor"]
@@ -49,7 +51,11 @@ SB3: Sequence[tuple[str, str, Kind]] = (
     ("actor.mu", "", "deterministic"),
 )
 """Names of the hidden layers and of the head in Stable-Baselines3, and the kind of policy that they make."""
+SB3_BESIDE = ("mlp_extractor.value_net.", "value_net.", "q_net_target.", "actor_target.", "critic.", "critic_target.")
+"""How tensors begin that do not decide, in Stable-Baselines3."""
 CLEANRL: Sequence[tuple[str, Kind]] = (("actor", "policy"), ("actor_mean", "policy"), ("network", "values"))
+CLEANRL_BESIDE = ("critic.", "action_scale", "action_bias")
+"""The same in CleanRL, and the bounds of actions, which are the world's here."""
 
 
 class Network(NamedTuple):
@@ -81,26 +87,29 @@ def learner_of(library: str, data: bytes, spec: Spec) -> NetworkLearner[Any]:
     """The learner with the policy in a file of this library, for a world with this spec. Raises `BadRequest`."""
     import torch
 
-    network = (_sb3 if library == "sb3" else _cleanrl)(data)
-    learner = cast("NetworkLearner[Any]", _hyper(network).learner(spec, 0, torch.device("cpu")))
-    state = learner.state_dict()
-    own = parameters(network, spec, state["policy"])
-    targets = {"policy_target": own} if "policy_target" in state else {}
-    learner.load_policy({**state, "policy": own, **targets})
-    return learner
+    with wrong_data(lambda why: BadRequest(f"its tensors make no policy: {why}")):
+        network = (_sb3 if library == "sb3" else _cleanrl)(data)
+        learner = cast("NetworkLearner[Any]", _hyper(network).learner(spec, 0, torch.device("cpu")))
+        state = learner.state_dict()
+        own = parameters(network, spec, state["policy"])
+        targets = {"policy_target": own} if "policy_target" in state else {}
+        learner.load_policy({**state, "policy": own, **targets})
+        return learner
 
 
 # ------------------------------------------------------------------ files
 
 
-def _loaded(data: bytes) -> Any:
-    """Tensors, by name, of what torch.save wrote. Raises `BadRequest`."""
+def _loaded(data: bytes, part: str = "") -> Any:
+    """Tensors, by name, of what torch.save wrote. Raises `BadRequest`; ``part``: of the file, for its message."""
     import torch
 
+    if not data:
+        raise BadRequest(f"{part}is empty, and holds no tensors")
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # it may be anything
-        raise BadRequest("holds something else than tensors, which is not read") from None
+        raise BadRequest(f"{part}cannot be read as tensors: it is cut off, damaged or holds other objects") from None
 
 
 def _bytes(path: Path) -> bytes:
@@ -110,10 +119,10 @@ def _bytes(path: Path) -> bytes:
         raise BadRequest(f"cannot be read: {error.strerror}") from None
 
 
-def _part(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A part of a zip; empty if it has none of this name."""
+def _part(archive: zipfile.ZipFile, name: str) -> bytes | None:
+    """A part of a zip; None if it has none of this name."""
     if name not in archive.namelist():
-        return b""
+        return None
     if archive.getinfo(name).file_size > MOST_BYTES:
         raise BadRequest(f"its {name} has more than {MOST_BYTES >> 20} MiB")
     return archive.read(name)
@@ -126,10 +135,12 @@ def _tensors(state: Any) -> dict[str, Tensor]:
     state = state[0] if isinstance(state, tuple | list) and state else state
     if not isinstance(state, Mapping):
         raise BadRequest("holds no state of a network")
-    tensors = {str(name): x.detach().float() for name, x in state.items() if isinstance(x, torch.Tensor)}
+    tensors = {str(name): x.detach() for name, x in state.items() if isinstance(x, torch.Tensor)}
     if any(x.dim() == 4 for x in tensors.values()):
         raise BadRequest("its network has convolutions; policies of pictures are not read")
-    return tensors
+    if odd := [name for name, x in tensors.items() if x.layout != torch.strided or x.is_meta or x.is_quantized]:
+        raise BadRequest(f"its {odd[0]} is no plain tensor")
+    return {name: x.float() for name, x in tensors.items()}
 
 
 # ------------------------------------------------------------------ networks
@@ -139,11 +150,13 @@ def _sb3(data: bytes) -> Network:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             weights, about = _part(archive, "policy.pth"), _part(archive, "data")
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
-        raise BadRequest(f"is no zip of Stable-Baselines3: {reason(error)}") from None
-    if not weights:
+    except BadRequest:
+        raise
+    except Exception as error:  # each compression has errors of its own
+        raise BadRequest(f"is no zip of Stable-Baselines3, or damaged: {reason(error)}") from None
+    if weights is None:
         raise BadRequest("is no zip of Stable-Baselines3: it has no policy.pth")
-    tensors = _tensors(_loaded(weights))
+    tensors, kwargs = _tensors(_loaded(weights, "its policy.pth ")), _kwargs(about)
     for prefix, head, kind in SB3:
         layers = [*_sequence(tensors, "mlp_extractor.shared_net"), *_sequence(tensors, prefix)]
         if not head and layers:
@@ -158,18 +171,21 @@ def _sb3(data: bytes) -> Network:
         if log_std is not None and log_std.dim() > 1:
             raise BadRequest("its noise depends on the state (use_sde), which evorl's policies cannot have")
         usual: Activation = "tanh" if kind == "policy" else "relu"
-        return Network(kind, layers, last, log_std, _activation(about) or usual)
+        _check_all_read(tensors, ("mlp_extractor.shared_net", prefix, head, "actor.log_std"), SB3_BESIDE)
+        return Network(kind, layers, last, log_std, _activation(kwargs) or usual)
     raise BadRequest("has no network of an MlpPolicy of PPO, A2C, DQN, TD3, DDPG or SAC")
 
 
 def _cleanrl(data: bytes) -> Network:
     tensors = _tensors(_loaded(data))
     if "fc_mu.weight" in tensors:
+        _check_all_read(tensors, ("fc1", "fc2", "fc_mu"), CLEANRL_BESIDE)
         return Network("deterministic", _named(tensors, "fc1", "fc2"), _linear(tensors, "fc_mu"), None, "relu")
     for prefix, kind in CLEANRL:
         if layers := _sequence(tensors, prefix):
             log_std = tensors["actor_logstd"].flatten() if "actor_logstd" in tensors else None
             usual: Activation = "tanh" if kind == "policy" else "relu"
+            _check_all_read(tensors, (prefix,), CLEANRL_BESIDE)
             return Network(kind, layers[:-1], layers[-1], log_std, usual)
     raise BadRequest("has no network of ppo.py, ppo_continuous_action.py, dqn.py, td3 or ddpg")
 
@@ -198,16 +214,45 @@ def _together(*layers: Linear) -> Linear:
     return torch.cat([weight for weight, _ in layers]), torch.cat([bias for _, bias in layers])
 
 
-def _activation(about: bytes) -> Activation | None:
-    """The activation that SB3's JSON names in words; None if it names none. Raises `BadRequest` for another one."""
+def _check_all_read(tensors: Mapping[str, Tensor], layers: Sequence[str], beside: tuple[str, ...]) -> None:
+    """Raise `BadRequest` for a tensor of neither, with which the policy would decide otherwise, and for NaN."""
+    import torch
+
+    named = "|".join(re.escape(layer) for layer in layers if layer)
+    decides = re.compile(rf"({named})(\.[0-9]{{1,4}})?\.(weight|bias)|log_std|actor_logstd")
+    for name, x in tensors.items():
+        if decides.fullmatch(name):
+            if not torch.isfinite(x).all():
+                raise BadRequest(f"its {name} has numbers that are not finite")
+        elif not name.startswith(beside):
+            raise BadRequest(f"its {name} is of a layer or a features extractor of its own, which are not read")
+
+
+def _kwargs(about: bytes | None) -> Mapping[str, Any]:
+    """What SB3's JSON says of the policy's keywords, classes as words. Raises `BadRequest` for what is not read."""
     try:
-        activation = json.loads(about)["policy_kwargs"]["activation_fn"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        kwargs = json.loads(about or b"{}").get("policy_kwargs")
+    except (ValueError, AttributeError, RecursionError):
+        raise BadRequest("its data is no JSON of Stable-Baselines3") from None
+    kwargs = kwargs if isinstance(kwargs, Mapping) else {}
+    if (extractor := _class_name(kwargs.get("features_extractor_class", EXTRACTOR))) != EXTRACTOR:
+        raise BadRequest(f"its features extractor {extractor} is not read; {EXTRACTOR} is")
+    return kwargs
+
+
+def _activation(kwargs: Mapping[str, Any]) -> Activation | None:
+    """The activation that a policy's keywords name; None if they name none. Raises `BadRequest` for another one."""
+    if "activation_fn" not in kwargs:
         return None
-    name = str(activation).rpartition(".")[2].strip("'> ")
+    name = _class_name(kwargs["activation_fn"])
     if name not in ACTIVATIONS:
         raise BadRequest(f"its activation {name} is none of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+def _class_name(text: object) -> str:
+    """``Tanh`` of ``<class 'torch.nn.modules.activation.Tanh'>``."""
+    return str(text).rpartition(".")[2].strip("'> ")
 
 
 # ------------------------------------------------------------------ as a learner
@@ -279,6 +324,7 @@ def _in_our_units(network: Network, spec: Spec) -> tuple[Linear, Tensor | None]:
     if network.kind != "policy" or not isinstance(spec.action, Box) or network.log_std is None:
         return (weight, bias), network.log_std
     centre, half = units(spec.action)
+    half = half.where(half > 0, 1)  # of a single number, which the world takes in any case
     scaled = (weight.double() / half[:, None]).float(), ((bias.double() - centre) / half).float()
     return scaled, (network.log_std.double() - half.log()).float()
 

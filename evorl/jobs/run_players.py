@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.cli import config
 from evorl.jobs.saved_policies import (
@@ -159,6 +159,8 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
     """The policy of a run's checkpoint. Raises `BadRequest` at ``key``."""
     import torch
 
+    from evorl.rl.network_learner import with_network
+
     if place.which.startswith(SNAPSHOT):
         return _snapshot_at(place, experiment, key)
     with _errors_named(place, key):
@@ -166,8 +168,8 @@ def policy_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
         saved = saved_policy(experiment, path, run, None)
         if saved.policy is None:
             raise BadRequest(f"{path} holds no policy")
-        learner = learner_of(experiment, saved.policy, torch.device("cpu"), path)
-    return LoadedPolicy(path, _learned(saved.individual, int(run["steps"])), cast("NetworkLearner[Any]", learner))
+        learner = with_network(learner_of(experiment, saved.policy, torch.device("cpu"), path), "a game")
+    return LoadedPolicy(path, _learned(saved.individual, int(run["steps"])), learner)
 
 
 def _learned(individual: Individual | None, otherwise: int) -> int:
@@ -179,6 +181,8 @@ def _learned(individual: Individual | None, otherwise: int) -> int:
 def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy:
     import torch
 
+    from evorl.rl.network_learner import with_network
+
     directory, number = Path(place.directory), place.which.removeprefix(SNAPSHOT)
     steps = checkpoint.steps(directory)
     policies = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
@@ -189,8 +193,9 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
     state, individual, _ = policies[int(number)]
     path = directory / "checkpoints" / str(steps[-1])
     assert state is not None and individual is not None
-    learner = learner_of(experiment, state, torch.device("cpu"), path)
-    return LoadedPolicy(path, _learned(individual, 0), cast("NetworkLearner[Any]", learner))
+    with _errors_named(place, key):
+        learner = with_network(learner_of(experiment, state, torch.device("cpu"), path), "a game")
+    return LoadedPolicy(path, _learned(individual, 0), learner)
 
 
 # ------------------------------------------------------------------ in the pool of a learner

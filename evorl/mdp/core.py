@@ -346,6 +346,13 @@ class World(Labels, ABC):
         """The gymnasium spaces of observations and actions; None for a world that is no gymnasium environment."""
         return None
 
+    def environment_actions(self, side: int = 0) -> Callable[[Array], Array]:
+        """Return what turns actions [B, K] into those that the environment takes of a side, a row for each.
+
+        It may count its choices from another number than 0. Here actions stay as they are.
+        """
+        return lambda actions: actions
+
     def close(self) -> None:
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 

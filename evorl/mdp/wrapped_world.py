@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from evorl.mdp.core import World
+from evorl.mdp.core import Array, World
 from evorl.mdp.labels import Binding
 
 
@@ -41,6 +41,9 @@ class WrappedWorld(World):
 
     def bindings(self, side: int) -> tuple[Binding, ...]:
         return self.world.bindings(side)
+
+    def environment_actions(self, side: int = 0) -> Callable[[Array], Array]:
+        return self.world.environment_actions(side)
 
     @property
     def takes_rule_action(self) -> bool:

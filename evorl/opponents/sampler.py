@@ -22,7 +22,7 @@ from evorl.opponents.pool import RUNS, Game, Opponent, Pool, Table, row
 from evorl.rl.batch import Batch
 from evorl.rl.core import Episode, Hyper, Learner
 from evorl.rl.frozen_policies import form_of
-from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.network_learner import with_network
 from evorl.rl.points import points
 from evorl.rl.sampler import Sampler, episodes
 from evorl.rl.sources import Lockstep, SourceItem
@@ -92,8 +92,7 @@ class OpposedSampler:
         arena = begin(world, games * world.sides, keys)
         try:
             examples = [each.learner(arena.spec, seed, torch.device("cpu")) for each in (hyper, *further)]
-            networks = [each for each in examples if isinstance(each, NetworkLearner)]
-            assert len(networks) == len(examples)
+            networks = [with_network(each, "a game against opponents", "rl") for each in examples]
             deciders = Deciders(networks, games * (world.sides - team))
         except BaseException:
             arena.close()

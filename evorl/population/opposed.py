@@ -22,7 +22,7 @@ from evorl.opponents.core import PastSelves
 from evorl.opponents.play import PAIRS, Matches, Outcome, Pair, alike
 from evorl.population.results import IndividualResult
 from evorl.rl.core import Learner
-from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.network_learner import NetworkLearner, with_network
 
 ACTING = ("moments",)
 """Parts of a learner's state that its policy needs to act, beside its weights."""
@@ -93,9 +93,9 @@ def play_match(
 
     ``learner`` is of the form of all policies.
     """
-    assert isinstance(learner, NetworkLearner)
+    network = with_network(learner, "a match", "rl")
     match: Mapping[str, Any] = (individual.memory or {})["match"]
-    players = tuple(_Policy(learner, weights) for weights in acting_weights(learner, unpack(against["policies"])))
+    players = tuple(_Policy(network, weights) for weights in acting_weights(learner, unpack(against["policies"])))
     place = {int(number): k for k, number in enumerate(against["numbers"])}
     pairs = [Pair(place[match["player"]], place[other], 0, match["games"]) for other in match["others"]]
     matches = Matches(world, players, match["key"], deterministic=False)

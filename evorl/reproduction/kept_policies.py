@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from evorl.cli import config
+from evorl.mdp.core import World
 from evorl.reproduction import papers
 from evorl.reproduction.papers import PROGRAMS
 from evorl.reproduction.scores import score_text
@@ -29,13 +33,15 @@ class KeptPolicy:
 
     @property
     def world(self) -> str:
-        world = self._config()["mdp"]
-        return str(world.get("id") or _class_of(world))
+        """The game by its own name, behind the kind of its world where that is not in the name: ``Atari pong``."""
+        node = self._config["mdp"]
+        title, kind = config.group_object(node, World, "mdp", ()).title, _class_of(node)
+        return title if "id" in node or title == kind else f"{kind} {title}"
 
     @property
     def learner(self) -> str:
         """The learner whose policy it is; an evolver that trained or found it is in the name."""
-        return _class_of(self._config()["rl"])
+        return _class_of(self._config["rl"])
 
     @property
     def page(self) -> Path:
@@ -44,11 +50,7 @@ class KeptPolicy:
 
     def score(self) -> str:
         """The interquartile mean of the runs beside it, with its interval; empty where it is of the only run."""
-        scores = papers.table(self.table).policy_scores
-        if scores is None:
-            return ""
-        result = json.loads(self.page.with_suffix(".json").read_text(encoding="utf-8"))
-        own = scores(result["data"]).get(self.directory.name)
+        own = _scores(self.table, self.page).get(self.directory.name)
         digits = 0 if own is None or abs(float(own["iqm"] or 0)) >= 100 else 1
         return score_text(own, digits) if own else ""
 
@@ -58,8 +60,16 @@ class KeptPolicy:
         folder = f"checkpoints/{self.evaluation['step']}"
         return str(run_directory.read_json(self.directory / folder, "manifest.json")["sha256"])
 
+    @cached_property
     def _config(self) -> dict[str, Any]:
         return config.read_run_config(self.directory, "zoo")
+
+
+@lru_cache
+def _scores(table: str, page: Path) -> Mapping[str, Mapping[str, float | None]]:
+    """The scores of a table's policies, by their names; of some tables none."""
+    scores = papers.table(table).policy_scores
+    return scores(json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["data"]) if scores else {}
 
 
 def kept_policies() -> list[KeptPolicy]:
@@ -73,14 +83,23 @@ def kept_policies() -> list[KeptPolicy]:
 
 
 def find(name: str) -> KeptPolicy:
-    """Return the policy ``PAPER/NAME``, or ``NAME`` where one alone is called so. Raises `BadRequest`."""
+    """Return the policy ``PAPER/NAME``, or ``NAME`` where one alone is called so. Raises `BadRequest`.
+
+    The parts of a name may have another order where it is that of one alone: ``pong_ppo`` is suite/ppo_pong.
+    """
     kept = {policy.name: policy for policy in kept_policies()}
     alike = [other for other in kept if other == name or other.endswith(f"/{name}")]
+    alike = alike or [other for other in kept if _parts(name) in (_parts(other), _parts(kept[other].directory.name))]
     if len(alike) == 1:
         return kept[alike[0]]
     if alike:
         raise BadRequest(f"{name!r} is {' or '.join(alike)}", "zoo")
     raise BadRequest(f"there is no {name!r}{nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
+
+
+def _parts(name: str) -> frozenset[str]:
+    """The words of a name, whatever their order."""
+    return frozenset(re.split("[/_]", name.lower()))
 
 
 def _kept(directory: Path, table: str) -> KeptPolicy:

@@ -263,3 +263,14 @@ class NetworkLearner(Generic[H]):
             self.moments.load_state_dict(state["moments"])
         if self.collective is not None:
             self.collective.stale = True
+
+
+def with_network(learner: object, user: str, key: str = "") -> NetworkLearner[Any]:
+    """Return a learner to ``user``, who reads its network. Raises `BadRequest` for a `Learner` of another kind."""
+    if isinstance(learner, NetworkLearner):
+        return learner
+    raise BadRequest(
+        f"{user} knows no network of a {type(learner).__module__}.{type(learner).__qualname__}, which is no "
+        "evorl.rl.network_learner.NetworkLearner",
+        key,
+    )

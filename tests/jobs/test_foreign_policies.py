@@ -23,13 +23,14 @@ from harness import QUICK, go
 from torch import Tensor, nn
 
 from evorl import evaluate
-from evorl.jobs.foreign_policies import foreign_learner, is_foreign
+from evorl.jobs.foreign_policies import foreign_learner, is_foreign, learner_of
 from evorl.mdp.core import Action, Box, Discrete, Input, Spec
 from evorl.nets.distributions import noise_size
 from evorl.util.errors import BadRequest
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
 BOX = Box((-2.0, 0.0), (2.0, 1.0))
+WORLD = Spec(inputs=(Input("observation", (4,)),), action=Discrete(3))
 OPEN = Box((-float("inf"),) * 2, (float("inf"),) * 2)
 
 
@@ -204,6 +205,42 @@ def _garbage(path: Path) -> str:
     return f"sb3:{path}"
 
 
+EXTRACTOR = json.dumps({"policy_kwargs": {"features_extractor_class": "<class 'lab.Mine'>"}}).encode()
+
+
+def _empty(path: Path) -> str:
+    path.touch()
+    return f"cleanrl:{path}"
+
+
+def _cut(path: Path) -> str:
+    word = write_cleanrl(path, named(network=mlp([4, 8, 3], nn.ReLU)))
+    os.truncate(path, path.stat().st_size // 2)
+    return word
+
+
+def _with(path: Path, part: str, content: bytes) -> str:
+    """A zip of SB3 with another part."""
+    parts = {"policy.pth": _bytes(actor_critic(3, "Tanh")[0]), "data": b"{}", part: content}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return f"sb3:{path}"
+
+
+def _bytes(state: Any) -> bytes:
+    data = io.BytesIO()
+    torch.save(state, data)
+    return data.getvalue()
+
+
+def _spoilt(state: OrderedDict[str, Tensor], number: float) -> OrderedDict[str, Tensor]:
+    """The state in float64 with this number in the first bias."""
+    state = OrderedDict({name: x.double() for name, x in state.items()})
+    next(x for name, x in state.items() if name.endswith("bias"))[0] = number
+    return state
+
+
 @pytest.mark.parametrize(
     ("write", "line"),
     [
@@ -212,9 +249,31 @@ def _garbage(path: Path) -> str:
         (_sparse, "cannot be read: it has 1,099,511,627,776 bytes, and at most 1,073,741,824 are read"),
         (_no_zip, "is no zip of Stable-Baselines3"),
         (_without_policy, "is no zip of Stable-Baselines3: it has no policy.pth"),
-        (_garbage, "holds (something else than tensors|no state of a network)"),
-        (lambda path: write_sb3(path, {"a": Executed()}), "holds something else than tensors"),
-        (lambda path: write_cleanrl(path, Executed()), "holds something else than tensors"),
+        (_garbage, "its policy.pth cannot be read as tensors"),
+        (lambda path: write_sb3(path, {"a": Executed()}), "its policy.pth cannot be read as tensors: it is cut off"),
+        (lambda path: write_cleanrl(path, Executed()), ": cannot be read as tensors: it is cut off, damaged or holds "),
+        (_empty, "is empty, and holds no tensors"),
+        (_cut, ": cannot be read as tensors: it is cut off"),
+        (lambda path: _with(path, "policy.pth", b""), "its policy.pth is empty"),
+        (lambda path: _with(path, "data", b"{"), "its data is no JSON of Stable-Baselines3"),
+        (lambda path: _with(path, "data", b"[1]"), "its data is no JSON of Stable-Baselines3"),
+        (lambda path: _with(path, "data", EXTRACTOR), "its features extractor Mine is not read; FlattenExtractor is"),
+        *(
+            (lambda path, name=name: write_sb3(path, actor_critic(3, "Tanh")[0] | {name: torch.eye(4)}),
+             f"its {name} is of a layer or a features extractor of its own")
+            for name in ("features_extractor.net.0.weight", "pi_features_extractor.weight", "mlp_extractor.norm.weight")
+        ),
+        (
+            lambda path: write_cleanrl(path, named(network=mlp([4, 8, 3], nn.ReLU), norm=nn.Linear(4, 4))),
+            "its norm.weight is of a layer or a features extractor of its own",
+        ),
+        *(
+            (lambda path, bad=bad: write_cleanrl(path, _spoilt(named(network=mlp([4, 8, 3], nn.ReLU)), bad)),
+             "its network.0.bias has numbers that are not finite")
+            for bad in (float("nan"), float("-inf"), 1e300)
+        ),
+        (lambda path: write_sb3(path, _spoilt(actor_critic(3, "Tanh")[0], float("nan"))), "that are not finite"),
+        (lambda path: write_cleanrl(path, {"network.0.weight": torch.eye(4).to_sparse()}), "is no plain tensor"),
         (lambda path: write_cleanrl(path, torch.zeros(3)), "holds no state of a network"),
         (lambda path: write_sb3(path, {"other": torch.zeros(3)}), "has no network of an MlpPolicy"),
         (lambda path: write_cleanrl(path, {"other": torch.zeros(3)}), "has no network of ppo.py"),
@@ -243,6 +302,70 @@ def test_other_observations_are_refused(tmp_path: Path) -> None:
     for world in (two, Spec(inputs=(Input("image", (4,), "uint8"),), action=Discrete(3))):
         with pytest.raises(BadRequest, match="takes one array of numbers"):
             foreign_learner(word, world, "policy")
+
+
+def test_a_critic_that_is_not_finite_does_not_decide(tmp_path: Path, states: Tensor) -> None:
+    state, actor = actor_critic(3, "Tanh")
+    state["value_net.bias"] = torch.tensor([float("nan")])
+    word = write_sb3(tmp_path / "a.zip", state)
+    assert (decided(word, spec(Discrete(3)), states)[:, 0] == actor(states).argmax(-1).numpy()).all()
+
+
+COMPRESSIONS = {"none": zipfile.ZIP_STORED, "deflate": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2,
+                "lzma": zipfile.ZIP_LZMA}  # fmt: skip
+
+
+def _damaged(content: bytes, random: np.random.Generator) -> bytes:
+    """The content with some bytes that are others, or cut off."""
+    data = np.frombuffer(content, np.uint8).copy()
+    if random.random() < 0.3:
+        return data[: random.integers(len(data))].tobytes()
+    places = random.integers(len(data), size=random.integers(1, 6))
+    data[places] = random.integers(256, size=len(places))
+    return data.tobytes()
+
+
+@pytest.mark.parametrize("form", ["cleanrl", *COMPRESSIONS])
+def test_a_damaged_file_is_refused_or_loads(form: str) -> None:
+    """Whatever happened to a file, there is one line, or a policy whose numbers are finite."""
+    data, random = io.BytesIO(), np.random.Generator(np.random.PCG64(sum(form.encode())))
+    if form == "cleanrl":
+        torch.save(named(network=mlp([4, 8, 3], nn.ReLU)), data)
+    else:
+        with zipfile.ZipFile(data, "w", COMPRESSIONS[form]) as archive:
+            archive.writestr("data", json.dumps({"policy_kwargs": {"net_arch": [8, 6]}}))
+            archive.writestr("policy.pth", _bytes(actor_critic(3, "Tanh")[0]))
+    refused = 0
+    for _ in range(150):
+        try:
+            learner = learner_of("cleanrl" if form == "cleanrl" else "sb3", _damaged(data.getvalue(), random), WORLD)
+            assert torch.isfinite(learner.theta).all()
+        except BadRequest as error:
+            assert error.args[0].isprintable()
+            refused += 1
+    assert refused > 20
+
+
+LAYERS = ("mlp_extractor.policy_net.0", "action_net", "q_net.q_net.0", "actor.latent_pi.0", "actor.mu",
+          "actor.log_std", "actor.mu.0", "network.0", "actor.0", "actor_mean.0", "fc1", "fc2", "fc_mu")  # fmt: skip
+
+
+def test_tensors_of_any_shape_are_refused_or_load(tmp_path: Path) -> None:
+    random, sizes = np.random.Generator(np.random.PCG64(5)), (0, 1, 2, 3, 4, 4, 4, 8)
+    for _ in range(400):
+        state = {}
+        for name in random.choice(LAYERS, random.integers(1, 4), replace=False).tolist():
+            o, i = random.choice(sizes, 2).tolist()
+            state |= {f"{name}.weight": torch.ones(o, i), f"{name}.bias": torch.ones(o)}
+        if random.random() < 0.05:
+            state["fc1.bias"] = torch.ones(1).expand(10**7, 10**7)
+        for write in (write_sb3, write_cleanrl):
+            for world in (WORLD, spec(BOX), spec(Box((1.0, 1.0), (1.0, 2.0)))):
+                try:
+                    learner = foreign_learner(write(tmp_path / "a", state), world, "policy")
+                    assert torch.isfinite(learner.theta).all()
+                except BadRequest as error:
+                    assert str(error).isprintable()
 
 
 def test_words() -> None:

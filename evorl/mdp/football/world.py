@@ -77,6 +77,10 @@ class Football(World):
             raise BadRequest(f"gfootball is not installed; {BUILD}", "engine")
 
     @property
+    def title(self) -> str:
+        return self.scenario
+
+    @property
     def spec(self) -> Spec:
         players = 1 if self.engine == "envpool" else 2
         return Spec((INPUTS[self.observation],), Discrete(len(ACTIONS)), self.rewards, players=players)

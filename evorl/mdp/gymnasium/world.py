@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from typing import Any, cast
 
-from evorl.mdp.core import Arena, World, WorldError, check_name
+from evorl.mdp.core import Arena, Array, World, WorldError, check_name
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, ClassicControlEngine
@@ -246,6 +246,11 @@ class Gymnasium(World):
                 return env.single_observation_space, env.single_action_space
         with closing(self.make()) as env:
             return env.observation_space, env.action_space
+
+    def environment_actions(self, side: int = 0) -> Callable[[Array], Array]:
+        from evorl.mdp.gymnasium.spaces import encode_all
+
+        return partial(encode_all, self.environment_spaces()[1])
 
     def make(self, **extra: Any) -> Any:
         """Make the environment with its registered wrappers and its own, without those that only check correct use."""

@@ -89,12 +89,12 @@ class Form(NamedTuple):
         return legal
 
     def own_action(self, side: int, action: Array) -> Array:
-        """An action of the side's agent, within its own bounds, of one [K] that has room for those of all."""
+        """Actions of the side's agent, within its own bounds, of actions [..., K] that have room for those of all."""
         own = self.agents[side].action
         if not isinstance(own, Box):
-            return action[: len(heads(own))]
+            return action[..., : len(heads(own))]
         size, bounds = len(own.low), self.spec.action
-        mine = action[:size]
+        mine = action[..., :size]
         if isinstance(bounds, Box) and (own.low, own.high) != (bounds.low[:size], bounds.high[:size]):
             low, high = np.array([own.low, own.high])
             return np.asarray(low + (mine + 1) / 2 * (high - low), np.float32)

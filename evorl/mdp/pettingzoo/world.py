@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import MDP, Spec
+from evorl.mdp.core import MDP, Array, Spec
 from evorl.mdp.delay import Delayed
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
 from evorl.mdp.turns import RandomPlayer, TurnBattle
@@ -117,6 +118,12 @@ class PettingZoo(BattleWorld):
 
     def reset(self, *players: int, seed: int) -> TurnBattle:
         return PettingZooBattles(self).reset(*players, seed=seed)
+
+    def environment_actions(self, side: int = 0) -> Callable[[Array], Array]:
+        from evorl.mdp.gymnasium.spaces import encode_all
+
+        form = self.form
+        return lambda actions: encode_all(form.agents[side].actions, form.own_action(side, actions))
 
     def make(self, **extra: Any) -> Any:
         """Make the environment within its wrappers. Raises `BadRequest`."""
