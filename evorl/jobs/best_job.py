@@ -158,7 +158,7 @@ def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
     import torch
 
     from evorl.record import checkpoint
-    from evorl.training.train import spec
+    from evorl.training.train import policy_spec
 
     if not is_run(run):
         return None
@@ -168,7 +168,7 @@ def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
         if state["learner"] is None:
             return None
         torch.set_num_threads(experiment.rl.threads)
-        learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, torch.device("cpu"))
+        learner = experiment.rl.learner(policy_spec(experiment), experiment.seed, torch.device("cpu"))
         with checkpoint.damage(path):
             learner.load_policy(state["learner"])
     except BadRequest as error:

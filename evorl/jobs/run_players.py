@@ -232,10 +232,14 @@ def others_of(experiment: Experiment, data: Mapping[str, Any]) -> list[RunPolicy
     ours = experiment.opponents
     if not isinstance(ours, Pooled) or not ours.runs:
         return []
-    listed, game, others = all_places(words_of(data), KEY, experiment.packages), spec(experiment.training_world), []
+    listed, own, others = all_places(words_of(data), KEY, experiment.packages), spec(experiment.training_world), []
+    game = spec(experiment.mdp.all_sides()) if experiment.reward.sums else own
     for place, name in zip(listed, names(listed), strict=True):
         theirs = experiment_at(place, experiment.packages, KEY)
         check_world(place, theirs.mdp, experiment.mdp, game, "this run", KEY)
+        if (rewards := theirs.reward.spec(game).rewards) != own.rewards:
+            both = f"{', '.join(rewards)}, not {', '.join(own.rewards)}"
+            raise BadRequest(f"{place}: it has learned from other reward.sums: {both}", KEY)
         rl = config.read_run_config(Path(place.directory), KEY)["rl"]
         others.append(RunPolicy(name, theirs.rl, rl, partial(_read, place, theirs)))
     return others

@@ -186,10 +186,10 @@ def learner_of(experiment: Experiment, policy: dict[str, Any], device: torch.dev
     import torch
 
     from evorl.record.checkpoint import damage
-    from evorl.training.train import spec
+    from evorl.training.train import policy_spec
 
     torch.set_num_threads(experiment.rl.threads)
-    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, device)
+    learner = experiment.rl.learner(policy_spec(experiment), experiment.seed, device)
     with damage(path):
         learner.load_policy(policy)
     return learner

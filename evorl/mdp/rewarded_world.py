@@ -1,6 +1,6 @@
 """A world whose training has other rewards than its own. Evaluations play the world as it is.
 
-    r'_k = own(r)_k                                for each named reward
+    r'_k = own(r)_k                                for each named reward of training
     r'_0 = own(r)_0 + gamma f(s') - f(s) + h(y)    or what `Rewards.added` makes of f(s) and f(s')
 
 s is the observation in which a side acts, s' that of its next decision. With a potential f the best policies stay the
@@ -9,7 +9,7 @@ terminal state (M. Grzes, "Reward shaping in episodic reinforcement learning", A
 observation where an episode is truncated. y are the results of the world, with the last reward of an episode. A step
 that failed gets nothing.
 
-Letters in shapes: n decisions, B slots, R rewards.
+Letters in shapes: n decisions, B slots, R rewards of the world, K rewards of training.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ class Rewards(ABC):
     shapes = True
     """Whether anything is added for observations."""
 
+    def spec(self, own: Spec) -> Spec:
+        """The interface of a side that gets these."""
+        return own
+
     def own(self, reward: Array) -> Array:
-        """What the world's rewards [n, R] become."""
+        """What the world's rewards [n, R] become, [n, K]."""
         return reward
 
     @abstractmethod
@@ -97,13 +101,13 @@ class RewardedArena(WrappedArena):
 
     def __init__(self, arena: Arena, rewards: Rewards) -> None:
         super().__init__(arena)
-        self.rewards = rewards
+        self.rewards, self.spec = rewards, rewards.spec(arena.spec)
         self._value = np.zeros(self.slots)  # f of the newest observation of each slot
         self._before = np.zeros(self.slots)  # f of the observation in which a slot acted
         self._acted = np.zeros(self.slots, np.bool_)  # since the arena began or was loaded
         self._in_flight = np.zeros(self.slots, np.bool_)  # the outcome of the last action was not received
         self._reward = np.zeros((self.slots, len(self.spec.rewards)), np.float32)
-        self._own = np.zeros(self._reward.shape)  # the world's rewards in the episode of each slot
+        self._own = np.zeros((self.slots, len(arena.spec.rewards)))  # the world's rewards in the episode of each slot
         self._return = np.zeros(self.slots)  # of the last episode of each slot, by these
 
     def recv(self) -> Decisions:

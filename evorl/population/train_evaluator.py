@@ -43,7 +43,7 @@ def train_plan(
     experiment: Experiment, evolution: IndependentEvolution, kind: type[TrainEvaluator] | None = None
 ) -> EvaluationPlan:
     """``kind``: the class of the evaluator, if not `TrainEvaluator`."""
-    world = spec(experiment.mdp)
+    world = spec(experiment.training_world)
     searched = genes(evolution.genes, experiment)
     if evolution.reward.kind != "none":
         searched += evolution.reward.genes(RewardNetwork.weights(numbers(world), evolution.reward.hidden))
@@ -145,13 +145,13 @@ class TrainEvaluator:
             x for gene, x in zip(self.space.genes, individual.genes, strict=True) if gene.name.startswith(REWARD)
         ]
         network = RewardNetwork(np.array(weights), reward.hidden, reward.scale, self.scales)
-        gamma = float(own.rl.per_reward("gamma", spec(own.mdp).rewards)[0])
+        gamma = float(own.rl.per_reward("gamma", spec(own.training_world).rewards)[0])
         return Shaped(world=world, kind=reward.kind, reward=network, gamma=gamma, budget=world.budget)
 
     def _play_match(self, individual: Individual, against: Mapping[str, Any]) -> IndividualResult:
         """Play in the world of the experiment, whatever the genes are, so that all play the same game."""
         own = self.experiment
-        learner = own.rl.learner(spec(own.mdp), own.seed, torch.device("cpu"))
+        learner = own.rl.learner(spec(own.training_world), own.seed, torch.device("cpu"))
         try:
             return play_match(self.evolution, own.mdp, learner, individual, against)
         except WITHOUT_RESULT as error:

@@ -34,9 +34,7 @@ METRICS: dict[str, Metric] = {
         "undiscounted return, sum of all named rewards of the world as it is, mean over the last 100 episodes, in "
         "whole games",
     ),
-    "train/return_<reward>": Metric(
-        "reward", "return of one named reward as the learner gets it, for worlds with several"
-    ),
+    "train/return_<reward>": Metric("reward", "return of one named reward as the learner gets it, if it gets several"),
     "train/episode_length": Metric(
         "env steps, or a length reported by the world", "mean length of the last 100 episodes"
     ),

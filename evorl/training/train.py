@@ -221,6 +221,11 @@ def spec(world: World) -> Spec:
     return arena.spec
 
 
+def policy_spec(experiment: Experiment) -> Spec:
+    """Return the `Spec` of a policy in evaluations, which has the rewards of its training. Raises `BadRequest`."""
+    return experiment.reward.spec(spec(experiment.mdp.evaluation_world()))
+
+
 def device(name: str) -> torch.device:
     """Return the torch device of the ``device`` key. Raises `BadRequest` if it is not available."""
     # ask the driver's library, not the driver: processes that are forked later could not use the GPUs
