@@ -40,7 +40,7 @@ from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
 from evorl.cli.hints import for_word
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import GROUPS, TUNED, format_value, parse, quote
+from evorl.cli.overrides import GROUPS, TUNED, format_value, parse
 from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
@@ -71,17 +71,33 @@ def run(words: Sequence[str]) -> Path | None:
 
     Raises `BadRequest` before anything is written, and `JobsFailed` at the end of a sweep.
     """
-    parser = get_args_parser()
+    return work(*parsed(words))
+
+
+def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Return the parser of the command line, and what it made of these words. Raises `BadRequest`."""
+    # in place of Hydra's --version, which prints Hydra's own and ends the process
+    parser = argparse.ArgumentParser(parents=[get_args_parser()], add_help=False, conflict_handler="resolve")
+    parser.add_argument("--version", action="store_true", help="show the version of evorl")
     parser.add_argument("--list", action="store_true", help="list every choice of every group, one in a line")
     args = _arguments(parser, words)
+    if not args.shell_completion:
+        for word in args.overrides:
+            _check_has_key(word, args)
+        args.overrides = [_with_latest(word) for word in args.overrides]
+    return parser, args
+
+
+def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | None:
+    """Do the work of a parsed command line; see `run`."""
     name = args.config_name or "config"
+    if args.version:
+        print(__version__)
+        return None
     if args.shell_completion:
         with _opened(args) as hydra:
             complete(hydra, args, parser, name)
             return None
-    for word in args.overrides:
-        _check_has_key(word, args)
-    args.overrides = [_with_latest(word) for word in args.overrides]
     overrides = {override.key_or_group: override.value() for override in parse(args.overrides)}
     if overrides.get("resume") is not None:
         if overrides.get("replay") is not None:
@@ -95,7 +111,7 @@ def run(words: Sequence[str]) -> Path | None:
 
             print(choices_page(hydra))
             return None
-        if _wants_information(args):
+        if asked(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
             if args.help:
                 _help(hydra, composed, args.overrides, name)
@@ -111,7 +127,7 @@ def _with_latest(word: str) -> str:
     """A word of the command line, with the newest run in place of resume=latest, init=latest or replay=latest."""
     key, equals, value = word.partition("=")
     if equals and key in ("resume", "init", "replay") and (directory := latest.named(value, key)) != value:
-        return f"{key}={quote(directory)}"
+        return f"{key}={command.quoted(directory)}"
     return word
 
 
@@ -181,7 +197,7 @@ def _print_next(directory: Path, experiment: Experiment) -> None:
 
 
 def _resume(directory: Path, args: argparse.Namespace) -> Path:
-    if args.multirun or _wants_information(args):
+    if args.multirun or asked(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     job.check_resumable(directory)
     opened = partial(_opened, args)
@@ -247,7 +263,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
 
     It ends at the end of the original's journal, unless the command line gives a budget.
     """
-    if args.multirun or _wants_information(args):
+    if args.multirun or asked(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
     with config.config_of(directory, "replay"):
         past = config.read_run_config(directory, "replay")
@@ -328,9 +344,10 @@ def _as_key(option: str, words: Sequence[str]) -> str:
     return f"; keys have no dashes: {key}={value}"
 
 
-def _wants_information(args: argparse.Namespace) -> bool:
-    """Whether the command line asks for information and not for training."""
-    return bool(args.help or args.hydra_help or args.cfg or args.list or args.info is not None)
+def asked(args: argparse.Namespace) -> str | None:
+    """The option by which a command line asks for information and not for training; None if it does not."""
+    names = ("help", "hydra_help", "cfg", "list", "info", "version", "shell_completion")
+    return next((f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, False)), None)
 
 
 class _CallableModule(ModuleType):

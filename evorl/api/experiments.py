@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from hydra.core.hydra_config import HydraConfig
 
+from evorl.api.plain import plain
 from evorl.cli import config
 from evorl.cli.groups import choice_of_class
 from evorl.cli.overrides import GROUPS
@@ -17,7 +19,9 @@ from evorl.mdp.core import World
 from evorl.rl.core import Hyper
 from evorl.run import begin
 from evorl.training.experiment import Experiment
+from evorl.util import command
 from evorl.util.errors import BadRequest
+from evorl.util.typed import typed, unknown
 from evorl.util.types import StateDict
 
 
@@ -26,37 +30,66 @@ def experiment(mdp: World, rl: Hyper, **others: Any) -> Experiment:
 
         evorl.experiment(Pong(), PPO(lr=1e-3), budget=Budget(steps=100_000), seed=1)
 
-    `evorl.run` runs it, and its run directory is like any other. Raises `BadRequest` if the world cannot be used, or if
-    a class is of a script, a notebook or a function, from where nothing that loads the run could import it.
+    `evorl.run` runs it, and its run directory is like any other. Raises `BadRequest`, as for a config: for a value that
+    its field does not take, and if the world cannot be used. Also if a class is of a script, a notebook or a function,
+    from where nothing that loads the run could import it.
     """
-    made = Experiment(mdp=mdp, rl=rl, **others)
-    _plain(made)  # refuses what a run directory could not hold
-    made.mdp.ready()
+    kinds = typing.get_type_hints(Experiment, include_extras=True)
+    for name in others:
+        if name not in kinds:
+            raise unknown(name, kinds)
+    config.check_device(others.get("device"))
+    made = Experiment(**{name: _typed(name, x, kinds[name]) for name, x in {"mdp": mdp, "rl": rl, **others}.items()})
+    try:
+        made.mdp.ready()
+    except BadRequest as error:
+        raise error.under("mdp") from None
     return made
 
 
-def run_experiment(made: Experiment) -> Path:
-    """Run an experiment in a new directory below ``runs/``, which is returned."""
-    data = _plain(made)
-    trust = [f"trust=[{','.join(made.packages)}]"] if made.packages else []
+def run_experiment(made: Experiment) -> tuple[Path, tuple[str, ...]]:
+    """Run an experiment in a new directory below ``runs/``, which is returned with what its config is trusted with."""
+    made = experiment(**_by_field(made, lambda name, value: value))
+    data = _by_field(made, lambda name, value: _node(name, value) if name in GROUPS else plain(value, name))
+    trusted = (*made.packages, *made.mdp.commands())
+    words = [command.trust_word(*trusted)] if trusted else []
     with config.opened() as hydra:
-        composed = config.compose(hydra, [f"seed={made.seed}", *trust])
+        composed = config.compose(hydra, [f"seed={made.seed}", *words])
         for group in GROUPS:
             composed.hydra.runtime.choices[group] = choice_of_class(hydra, group, data[group].get("_target_"))
     HydraConfig.instance().set_config(composed)
-    checked, experiment = job.checked_experiment({**config.resolved(composed), **data}, trust)
-    return begin(composed, trust, checked, experiment, [])
+    checked, whole = job.checked_experiment({**config.resolved(composed), **data}, words)
+    return begin(composed, words, checked, whole, []), trusted
 
 
-def _plain(made: Experiment) -> StateDict:
-    """An experiment as the config of a run: plain data, with a ``_target_`` in each group."""
-    values = {field.name: getattr(made, field.name) for field in fields(made)}
-    return {name: _node(name, value) if name in GROUPS else _data(value) for name, value in values.items()}
+def _by_field(made: Experiment, what: Callable[[str, Any], Any]) -> StateDict:
+    return {field.name: what(field.name, getattr(made, field.name)) for field in fields(made)}
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """A field of an experiment, checked as the config is. Raises `BadRequest` at the field."""
+    if name not in GROUPS:
+        return typed(plain(value, name), kind, name)
+    (base,) = (arm for arm in typing.get_args(kind) or (kind,) if arm is not type(None))
+    if value is None and base is not kind:
+        return None
+    if not isinstance(value, base):
+        what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise BadRequest(f"expected an object of a class of {base.__name__}, got {what}{_meant(name, value)}", name)
+    node = _node(name, value)
+    return config.group_object(node, base, name, [node["_target_"].partition(".")[0]])
+
+
+def _meant(group: str, value: Any) -> str:
+    """What to write in place of a class, or of a name."""
+    if isinstance(value, type):
+        return f"; did you mean {value.__name__}()?"
+    return f"; did you mean evorl.run({f'{group}={value}'!r})?" if isinstance(value, str) else ""
 
 
 def _node(group: str, value: Any) -> StateDict:
     """The object of a group as its config; an empty one where nothing is chosen. Raises `BadRequest`."""
-    return {} if value is None else {"_target_": _import_path(group, type(value)), **_data(value)}
+    return {} if value is None else {"_target_": _import_path(group, type(value)), **plain(value, group)}
 
 
 def _import_path(group: str, cls: type) -> str:
@@ -67,7 +100,3 @@ def _import_path(group: str, cls: type) -> str:
             f"{cls.__name__} is a class of {place}, which cannot be imported again: put it into a file (module)", group
         )
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _data(value: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evorl.api.threads import threads
 from evorl.mdp.core import Array, Discrete, Spec, World, heads
 from evorl.mdp.forms import Form, Mismatch, as_array
 from evorl.nets.distributions import draw_noise, noise_size
@@ -28,15 +31,18 @@ CALLER = "the caller"
 class Policy:
     """A policy as a function of observations. It keeps nothing between calls but the number of drawn actions."""
 
-    def __init__(self, learner: Learner, world: World, seed: int = 0) -> None:
-        """``seed`` is that of drawn actions (``deterministic=False``)."""
-        self.learner, self.world, self.seed = learner, world, seed
+    def __init__(self, learner: Learner, world: World, seed: int = 0, threads: int | None = None) -> None:
+        """``seed`` is that of drawn actions (``deterministic=False``). It computes with so many ``threads`` of PyTorch;
+        None: as many as the process."""
+        self.learner, self.world, self.seed, self.threads = learner, world, seed, threads
         self._spaces = world.environment_spaces()
         reads = None if self._spaces is None else _by_space(self._spaces[0], len(learner.spec.inputs))
         self._read: ReadInputs = reads or _by_spec(learner.spec)
         self._plays = reads is not None or self._spaces is None
         self._heads = [_given(f"legal of head {head}", (n,), bool) for head, n in enumerate(heads(learner.spec.action))]
         self._mask = _given("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
+        self._firsts = np.cumsum([0, *heads(learner.spec.action)[:-1]])  # where each head begins in a mask
+        self._encode = _encoding(learner.spec, None if self._spaces is None else self._spaces[1])
         self._decide = play_of(learner)
         self._calls = 0
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
@@ -63,9 +69,16 @@ class Policy:
         A recurrent policy returns ``(action, state)``. Give the state to the next call; None begins an episode.
         ``state[:, b] = 0`` begins one in row b.
 
-        Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space, and for a mask or a state
-        that does not fit it; `BadRequest` for a mask or a state that this policy would not look at.
+        Raises `evorl.mdp.forms.Mismatch` for an observation that is not of the world's space or not finite, for a mask
+        without a legal action, and for a mask or a state that does not fit; `BadRequest` for a mask or a state that
+        this policy would not look at.
         """
+        if self.threads in (None, torch.get_num_threads()):
+            return self._act(observation, legal, state, deterministic)
+        with threads(self.threads):
+            return self._act(observation, legal, state, deterministic)
+
+    def _act(self, observation: Any, legal: Any, state: Tensor | None, deterministic: bool) -> Any:
         if legal is not None and self._mask is None:
             raise BadRequest("this policy takes no mask, since its world declares none (masked)", "legal")
         if state is not None and not self.recurrent:
@@ -77,10 +90,10 @@ class Policy:
             start = torch.full((rows,), state is None)
             carry = carry if state is None else _fitting(state, carry)
         decision = self._decide(
-            tuple(torch.from_numpy(x) for x in inputs), self._legal(legal, rows), self._noise(rows, deterministic),
+            tuple(map(torch.from_numpy, inputs)), self._legal(legal, rows), self._noise(rows, deterministic),
             carry, start,
         )  # fmt: skip
-        actions = self._encoded(decision.played.numpy())
+        actions = self._encode(decision.played.numpy())
         action = actions[0] if single else actions
         return action if decision.carry is None else (action, decision.carry.clone())  # clone: no inference tensor
 
@@ -93,8 +106,8 @@ class Policy:
         An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
         observes more than the environment returns.
         """
-        at_least(1, episodes, "episodes")
-        at_least(0, seed or 0, "seed")
+        episodes, max_steps = at_least(1, episodes, "episodes"), at_least(1, max_steps, "max_steps")
+        seed = None if seed is None else at_least(0, seed, "seed")
         if not self._plays:
             names = ", ".join(entry.name for entry in self.spec.inputs)
             raise BadRequest(
@@ -108,9 +121,9 @@ class Policy:
         """Play evaluation episodes of the run's world, many at once; the same bits each time."""
         from evorl.rl.evaluation import play_episodes
 
-        at_least(1, episodes, "episodes")
-        at_least(0, seed, "seed")
-        return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
+        episodes, seed = at_least(1, episodes, "episodes"), at_least(0, seed, "seed")
+        with threads(self.threads):
+            return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
 
     def _play(self, env: Any, seed: int | None, deterministic: bool, max_steps: int) -> PlayedEpisode:
         observation, info = env.reset(seed=seed)
@@ -150,21 +163,19 @@ class Policy:
             whole = np.concatenate([_rows(form, part, rows) for form, part in zip(self._heads, legal, strict=True)], 1)
         else:
             whole = _rows(self._mask, legal, rows)
-        return torch.from_numpy(whole.astype(bool))
+        whole = whole.astype(bool)
+        if not (open_ := np.logical_or.reduceat(whole, self._firsts, 1)).all():
+            row, head = np.argwhere(~open_)[0]
+            where = f" in row {row}" if rows > 1 else ""
+            of_head = f" of head {head}" if len(self._heads) > 1 else ""
+            raise Mismatch(f"legal{of_head} allows at least one action, and {CALLER} gave none{where}")
+        return torch.from_numpy(whole)
 
     def _of_heads(self, legal: Any) -> bool:
         """Whether a mask comes as one of each head. A batch of whole masks is a list as well, but of other sizes."""
         if not isinstance(legal, tuple | list) or len(legal) != len(self._heads):
             return False
         return all(as_array(part).shape[-1:] == form.shape for form, part in zip(self._heads, legal, strict=True))
-
-    def _encoded(self, played: Array) -> Sequence[Any]:
-        if self._spaces is not None:
-            from evorl.mdp.gymnasium.spaces import encode
-
-            return encode(self._spaces[1], played)
-        choices: list[int] = played[:, 0].tolist()
-        return choices if isinstance(self.spec.action, Discrete) else [*played.copy()]
 
 
 class PlayedEpisode(NamedTuple):
@@ -174,23 +185,35 @@ class PlayedEpisode(NamedTuple):
     length: int
 
 
+def _encoding(spec: Spec, space: Any) -> Callable[[Array], Sequence[Any]]:
+    """What makes actions [B, K] those of a gymnasium space; without one they are numbers, or arrays [K]."""
+    if space is not None:
+        from evorl.mdp.gymnasium.spaces import encode
+
+        return partial(encode, space)
+    if isinstance(spec.action, Discrete):
+        return lambda played: list(played[:, 0].tolist())
+    return lambda played: [*played.copy()]
+
+
 def _by_space(space: Any, number: int) -> ReadInputs | None:
     """Read observations of a gymnasium space; None unless it has this number of inputs, those of a policy."""
     from evorl.mdp.gymnasium.spaces import check_members
     from evorl.mdp.gymnasium.spaces import observation as inputs_of
 
-    reads = [replace(read, form=read.form.given_by(CALLER)) for _, read in inputs_of(space)]
-    if len(reads) != number:
+    inputs = [(replace(x, form=x.form.given_by(CALLER)), np.dtype(entry.dtype)) for entry, x in inputs_of(space)]
+    if len(inputs) != number:
         return None
+    first = inputs[0][0]
 
     def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
-        check_members(space, seen)
-        first = seen
-        for key in reads[0].path:
-            first = first[key]
-        batch = _batch(reads[0].form, first)
-        inputs = [np.ascontiguousarray(part(seen, batch)) for part in reads]
-        return tuple(_typed(x if batch else x[None]) for x in inputs), not batch
+        if first.path:
+            check_members(space, seen)
+        one = seen
+        for key in first.path:
+            one = one[key]
+        batch = _batch(first.form, one)
+        return tuple(_input(part.form, part(seen, batch), dtype, batch) for part, dtype in inputs), not batch
 
     return read
 
@@ -209,10 +232,23 @@ def _by_spec(spec: Spec) -> ReadInputs:
         if len(parts) != len(names):
             raise Mismatch(f"a tuple has a part for each input ({', '.join(names)}), and {CALLER} gave {len(parts)}")
         batch = _batch(forms[0], parts[0])
-        inputs = [np.ascontiguousarray(form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
-        return tuple(_typed(x if batch else x[None]) for x in inputs), not batch
+        fitted = [(form, form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
+        return tuple(_input(form, x, form.dtype, batch) for form, x in fitted), not batch
 
     return read
+
+
+def _input(form: Form, x: Array, dtype: Any, batch: tuple[int, ...]) -> Array:
+    """An input as the network takes it: rows of bytes, or of finite numbers. Raises `Mismatch`."""
+    x = x if batch else x[None]
+    if x.dtype == dtype:
+        x = np.ascontiguousarray(x)
+    else:
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
+            x = np.ascontiguousarray(x, dtype)
+    if dtype != np.uint8 and not math.isfinite(np.vdot(x, x)) and not (finite := np.isfinite(x)).all():
+        raise Mismatch(f"{form.name} has finite numbers in float32, and {CALLER} gave {x[~finite][0]}")
+    return x
 
 
 def _batch(form: Form, first: Any) -> tuple[int, ...]:
@@ -245,12 +281,8 @@ def _fitting(state: Any, carry: Tensor) -> Tensor:
     return state
 
 
-def at_least(least: int, number: Any, key: str) -> None:
-    """Raise `BadRequest` at ``key`` unless this is a whole number that is not less."""
+def at_least(least: int, number: Any, key: str) -> int:
+    """Return a whole number that is not less. Raises `BadRequest` at ``key`` for anything else."""
     if not isinstance(number, Integral) or int(number) < least:
         raise BadRequest(f"expected int >= {least}, got {number}", key)
-
-
-def _typed(x: Array) -> Array:
-    """Pictures stay bytes; all else is float32, as networks take it."""
-    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
+    return int(number)

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evorl.analysis.runs import RunRecord, flatten, further_lines, read_json, read_run
 from evorl.api.experiments import run_experiment
 from evorl.api.policy import Policy, at_least
+from evorl.api.threads import threads
+from evorl.api.words import Words, listed, text
 from evorl.cli import config
-from evorl.cli.overrides import format_value, quote
-from evorl.jobs.saved_policies import loaded_policy
+from evorl.jobs.saved_policies import check_checkpoint, check_individual, loaded_policy
 from evorl.jobs.sweep import JobsFailed
-from evorl.record import latest
+from evorl.record import failure, latest, provenance, result
+from evorl.record.lock import is_locked
 from evorl.record.provenance import POLICY_ONLY
 from evorl.reproduction.kept_policies import find
-from evorl.run import run as command
+from evorl.run import asked, parsed, work
 from evorl.training.experiment import Experiment
 from evorl.training.session import Interrupted
-from evorl.util import run_directory
+from evorl.util import command, run_directory
 from evorl.util.closes import Closes
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
     import pandas
 
-Words = str | Sequence[str] | Mapping[str, Any]
-"""``"mdp=pong rl=ppo"``, quoted as in a shell; ``["mdp=pong", "rl=ppo"]`` or ``{"rl.lr": 1e-3}``."""
+T = TypeVar("T")
+
+METRICS, POPULATION = "metrics.jsonl", "population.jsonl"
+CONFIG = ".hydra/config.yaml"
+RECORDS = (CONFIG, ".hydra/hydra.yaml", METRICS, result.FILE_NAME, failure.FILE_NAME, provenance.FILE_NAME)
+"""The files of a run that `read_run` reads."""
+SIGNAL = 128
+"""Exit codes above it are those of signals."""
 
 
 def run(*words: Words | Experiment, **keys: Any) -> RunResult:
@@ -42,12 +49,11 @@ def run(*words: Words | Experiment, **keys: Any) -> RunResult:
     The first argument may be an `evorl.experiment` instead. Ctrl-C saves and raises KeyboardInterrupt; `resume` goes
     on. Raises `BadRequest`, a ValueError, before anything is written.
     """
-    if words and isinstance(words[0], Experiment):
-        if words[1:] or keys:
-            raise BadRequest("an experiment is whole; change it by dataclasses.replace")
+    if len(words) == 1 and isinstance(words[0], Experiment) and not keys:
         with _signals():
-            return RunResult(run_experiment(words[0]), trust=words[0].packages)
-    return _command(_listed(words, keys))
+            directory, trust = run_experiment(words[0])
+        return RunResult(directory, trust=trust)
+    return _command(listed(words, keys))
 
 
 def sweep(*words: Words, **keys: Any) -> list[RunResult]:
@@ -55,20 +61,13 @@ def sweep(*words: Words, **keys: Any) -> list[RunResult]:
 
         evorl.sweep("mdp=cartpole rl=ppo,dqn seed=1,2,3")
 
-    Several values of a key may be a list: ``seed=[1, 2, 3]``. A job that failed is among the runs; its ``state`` is
-    ``failed``.
+    A list holds several values of a key, also in a dict: ``seed=[1, 2, 3]``. A value that is a list itself stands in
+    one: ``{"rl.net.hidden": [[64, 64]]}``. A job that failed is among the runs; its ``state`` is ``failed``.
     """
-    several = {key: value for key, value in keys.items() if isinstance(value, list | tuple)}
-    plain = {key: value for key, value in keys.items() if key not in several}
-    lists = [f"{key}={','.join(map(_text, value))}" for key, value in several.items()]
-    listed = [*_listed(words, plain), *lists]
-    try:
-        directory = _command(["--multirun", *listed]).directory
-    except JobsFailed as failed:
-        directory = failed.directory
     from evorl.analysis.sweeps import started_jobs
 
-    return [RunResult(directory / folder, trust=_trusted(listed)) for folder in started_jobs(directory)]
+    made = _command(["--multirun", *listed(words, keys, several=True)])
+    return [RunResult(made.directory / folder, trust=made.trust) for folder in started_jobs(made.directory)]
 
 
 def resume(directory: str | Path, *words: Words, **keys: Any) -> RunResult:
@@ -76,7 +75,7 @@ def resume(directory: str | Path, *words: Words, **keys: Any) -> RunResult:
 
     evorl.resume(run.directory, {"budget.steps": 200_000})
     """
-    return _command([f"resume={_text(str(directory))}", *_listed(words, keys)])
+    return _command([f"resume={text(directory)}", *listed(words, keys)])
 
 
 def load(
@@ -90,14 +89,19 @@ def load(
     ``checkpoint``: ``"latest"`` or ``"last"``, ``"best"``, or a step that the run keeps. ``individual``: an id, or
     ``"best"``, of a population. ``trust``: packages outside evorl whose classes the run's config may import.
     """
-    named = str(directory)
+    named = os.fspath(directory)
     place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
-    config.experiment_of_run(place, tuple(trust))  # raises `BadRequest` now, and not at the first use
+    # raises `BadRequest` now, and not at the first use
+    check_individual(config.experiment_of_run(place, tuple(trust)), individual)
+    check_checkpoint(place, str(checkpoint))
     return RunResult(place, str(checkpoint), individual, tuple(trust))
 
 
 class RunResult(Closes):
-    """A run directory: what was trained, and how it went. Its parts are read when they are asked for.
+    """A run directory: what was trained, and how it went.
+
+    Its parts are read when they are asked for, and again when their files have changed. The policy, and the experiment
+    of which it is, stay as they were first read until `close`.
 
     ``with`` closes it, which matters for worlds that start other programs.
     """
@@ -110,6 +114,7 @@ class RunResult(Closes):
         trust: tuple[str, ...] = (),
     ) -> None:
         self.directory, self.checkpoint, self.individual, self.trust = directory, checkpoint, individual, trust
+        self._known: dict[str, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
         score = "" if self.fitness is None else f", fitness {self.fitness:.6g}"
@@ -126,24 +131,24 @@ class RunResult(Closes):
         """The config as typed dataclasses."""
         return config.experiment_of_run(self.directory, self.trust)
 
-    @cached_property
+    @property
     def config(self) -> dict[str, Any]:
         """The config as plain data, as it stands in the run directory."""
-        return config.read_run_config(self.directory, "run")
+        return self._read("config", lambda: config.read_run_config(self.directory, "run"), CONFIG)
 
-    @cached_property
+    @property
     def record(self) -> RunRecord:
         """The records of the run, as reports read them."""
-        return read_run(self.directory)
+        return self._read("record", lambda: read_run(self.directory), *RECORDS)
 
-    @cached_property
+    @property
     def _kept(self) -> Mapping[str, Any] | None:
         """How a policy was evaluated when it was exported; None for a run, which has records instead."""
-        return read_json(self.directory, POLICY_ONLY)
+        return self._read("kept", lambda: read_json(self.directory, POLICY_ONLY), POLICY_ONLY)
 
     @property
     def state(self) -> str:
-        """``finished``, also for an exported policy; ``running``, ``interrupted``, ``failed`` or ``not begun``."""
+        """``finished``, also for an exported policy; ``running``, ``interrupted`` or ``failed``."""
         return self.record.state if self._kept is None else "finished"
 
     @property
@@ -159,35 +164,39 @@ class RunResult(Closes):
     @cached_property
     def policy(self) -> Policy:
         """The policy of the checkpoint; of a population that of the best individual, or of ``individual``."""
-        experiment = self.experiment
-        loaded = loaded_policy(experiment, self.directory, self.checkpoint, self.individual)
-        return Policy(loaded.learner, experiment.mdp, experiment.seed)
+        made = self.experiment
+        with threads():  # loading sets the number for all that the process computes
+            loaded = loaded_policy(made, self.directory, self.checkpoint, self.individual)
+        return Policy(loaded.learner, made.mdp, made.seed, made.rl.threads)
 
     def evaluate(self, episodes: int | None = None, seed: int | None = None) -> dict[str, float]:
-        """Evaluate the policy as ``python -m evorl.evaluate`` does; return its numbers (``return_mean`` and others).
+        """Evaluate the policy as ``python -m evorl.evaluate device=cpu`` does; return its numbers (``return_mean`` and
+        others).
 
-        With the run's own seed and number of episodes, the default, they are those that the run recorded.
+        With the run's own seed and number of episodes, the default, they are those that a run on a CPU recorded.
         """
         from evorl.rl.evaluation import evaluate_policy, fitness
 
-        experiment = self.experiment
-        seed = experiment.seed if seed is None else seed
-        episodes = experiment.eval.episodes if episodes is None else episodes
-        at_least(1, episodes, "episodes")
-        at_least(0, seed, "seed")
-        metrics = evaluate_policy(self.policy.learner, experiment.mdp, seed, episodes, experiment.eval.max_steps)
+        made = self.experiment
+        episodes = at_least(1, made.eval.episodes if episodes is None else episodes, "episodes")
+        seed = at_least(0, made.seed if seed is None else seed, "seed")
+        with threads(made.rl.threads):
+            metrics = evaluate_policy(self.policy.learner, made.mdp, seed, episodes, made.eval.max_steps)
         return {"fitness": fitness(metrics)} | {name.removeprefix("eval/"): x for name, x in metrics.items()}
 
-    @cached_property
+    @property
     def metrics(self) -> pandas.DataFrame:
         """The metrics by environment step: a column for each (docs/metrics.md), and ``time`` in seconds."""
-        frame = _frame(self._rows("metrics.jsonl"))
+        return self._read("metrics", self._metrics, METRICS)
+
+    def _metrics(self) -> pandas.DataFrame:
+        frame = _frame(self._rows(METRICS))
         return frame if frame.empty else frame.groupby("step").last()  # an evaluation has a line of its own
 
-    @cached_property
+    @property
     def population(self) -> pandas.DataFrame:
         """The rows of population.jsonl, an individual each; empty for a run without a population."""
-        return _frame(self._rows("population.jsonl"))
+        return self._read("population", lambda: _frame(self._rows(POPULATION)), POPULATION)
 
     def plot(self, *metrics: str) -> Any:
         """Return a matplotlib figure of these metrics, or of the fitness and the return in training.
@@ -199,6 +208,14 @@ class RunResult(Closes):
         figure: Any = run_figure(self.record, metrics)
         figure._repr_png_ = lambda: render(figure)["png"]  # by which a notebook shows it, without pyplot
         return figure
+
+    def _read(self, name: str, read: Callable[[], T], *files: str) -> T:
+        """What ``read`` returns, kept until one of these files is another, or a process begins or ends its work."""
+        now = is_locked(self.directory), *(_signature(self.directory / file) for file in files)
+        if name not in self._known or self._known[name][0] != now:
+            self._known[name] = now, read()
+        value: T = self._known[name][1]
+        return value
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         for line in further_lines(self.directory, name):
@@ -218,49 +235,39 @@ def _frame(rows: Iterator[dict[str, Any]]) -> pandas.DataFrame:
     return pandas.DataFrame(list(rows))
 
 
-def _listed(words: Sequence[Any], keys: Mapping[str, Any]) -> list[str]:
-    """The words of a command line; those of a text are quoted as in a shell. Raises `BadRequest`."""
-    listed: list[str] = []
-    for word in (*words, keys):
-        if isinstance(word, str):
-            try:
-                listed += shlex.split(word)
-            except ValueError as error:
-                raise BadRequest(f"{word!r} is no line of words: {error}") from None
-        elif isinstance(word, Mapping):
-            listed += [f"{key}={_text(value)}" for key, value in word.items()]
-        else:
-            listed += [str(part) for part in word]
-    return listed
+def _signature(file: Path) -> tuple[int, int, int] | None:
+    """What differs once a file has changed."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _command(words: Sequence[str]) -> RunResult:
-    """Do the work of a command line; return the run, or the sweep's directory as one."""
+    """Do the work of a command line; return the run, or the sweep's directory as one, also where jobs failed."""
+    parser, args = parsed(words)
+    if option := asked(args):
+        raise BadRequest(f"asks for information, which a command line prints: {command.run(*words)}", option)
+    trust = config.trusted_packages(args.overrides, {})
     with _signals():
-        directory = command(words)
-    if directory is None:
-        raise BadRequest("asks for information, which the command line prints")
-    return RunResult(directory, trust=_trusted(words))
-
-
-def _trusted(words: Sequence[str]) -> tuple[str, ...]:
-    return config.trusted_packages([word for word in words if not word.startswith("-")], {})
-
-
-def _text(value: Any) -> str:
-    """A value as a word of the command line has it."""
-    plain = not isinstance(value, str) or re.fullmatch(r"[\w./:@+-]+", value)
-    return format_value(value) if plain else quote(value)
+        try:
+            directory = work(parser, args)
+        except JobsFailed as failed:
+            directory = failed.directory
+    assert directory is not None, "it asks for no information"
+    return RunResult(directory, trust=trust)
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt where a signal stopped a run, which has saved."""
+    """Raise KeyboardInterrupt where a signal stopped a run, which has saved. Training has threads of its own."""
     try:
-        yield
+        with threads():
+            yield
     except Interrupted as stop:
         raise KeyboardInterrupt(str(stop)) from None
-    except JobsFailed:
-        raise
     except SystemExit as stop:  # of a sweep; it has printed how to go on
+        if not isinstance(stop.code, int) or stop.code <= SIGNAL:
+            raise
         raise KeyboardInterrupt(f"exit code {stop.code}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf
 
 from evorl.cli.hydra_internals import HasConfigLoader, parse_override, split_key
+from evorl.util.command import literal
 from evorl.util.errors import BadRequest
 
 GROUPS = ("mdp", "rl", "ec", "opponents", "cluster", "record")
@@ -53,19 +55,21 @@ def unresolved(node: Any) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """A value as a command line writes it."""
+    """A value as a command line writes it, where `parse` reads the same value."""
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {format_value(part)}" for key, part in value.items()) + "}"
+        return "{" + ", ".join(f"{_name(key)}: {format_value(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(format_value, value)) + "]"
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
+    if isinstance(value, str):
+        return literal(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def quote(text: str) -> str:
-    """Text as a command line writes it, with quotes where needed."""
-    return "'" + text.replace("'", "\\'") + "'"
+def _name(key: Any) -> str:
+    """A name in a mapping, where quotation marks are none."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", str(key))
 
 
 def first_line(error: BaseException) -> str:

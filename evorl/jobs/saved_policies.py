@@ -29,13 +29,22 @@ def checkpoint_name(word: str) -> str:
     return LATEST if word == "last" else word
 
 
+def check_checkpoint(run_dir: Path, which: str) -> None:
+    """Raise `BadRequest` for a word that names no checkpoint of a run, which may have none yet."""
+    from evorl.record import checkpoint
+
+    kept = [str(step) for step in checkpoint.steps(run_dir)]
+    choices = [LATEST, "last", "best", *kept]
+    if which not in choices:
+        raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
+
+
 def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     """A checkpoint of a run, and the state of the run in it. Raises `BadRequest`."""
     from evorl.record import checkpoint
 
     which = checkpoint_name(which)
-    kept = [str(step) for step in checkpoint.steps(run_dir)]
-    if which == LATEST or (which == "best" and kept):
+    if which == LATEST or (which == "best" and checkpoint.steps(run_dir)):
         try:
             path, run = checkpoint.run_state(run_dir)
         except BadRequest as error:
@@ -45,9 +54,7 @@ def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
         which = "" if run["best"] is None else str(run["best"][1])
     if which in ("", "best"):
         raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
-    if which not in kept:
-        choices = [LATEST, "last", "best", *kept]
-        raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
+    check_checkpoint(run_dir, which)
     return checkpoint.run_state(run_dir, int(which))
 
 
@@ -74,12 +81,24 @@ def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], indivi
         with damage(path):
             chosen, how = _individual(experiment, experiment.ec, run, str("best" if individual is None else individual))
         return SavedPolicy(None if how.learner is None else how.learner(chosen).state_dict(), chosen, how)
-    if individual is not None:
+    check_individual(experiment, individual)
+    return SavedPolicy(run["learner"], None, None)
+
+
+def check_individual(experiment: Experiment, individual: int | str | None) -> None:
+    """Raise `BadRequest` for an individual of a run that keeps none, and for a word that names none of any run."""
+    from evorl.ec.core import IndependentEvolution
+
+    if individual is None:
+        return
+    if not isinstance(experiment.ec, IndependentEvolution):
         why = (
             "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
         )
         raise BadRequest(why, "individual")
-    return SavedPolicy(run["learner"], None, None)
+    word = str(individual)
+    if word != "best" and not word.isdecimal():
+        raise BadRequest(f"expected best or an id, got {word!r}{nearest(word, ['best'])}", "individual")
 
 
 def snapshots(experiment: Experiment, path: Path, run: dict[str, Any]) -> list[SavedPolicy]:

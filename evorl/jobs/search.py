@@ -21,7 +21,7 @@ from evorl.analysis.runs import flatten, read_json
 from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.cli import config
 from evorl.cli.hydra_internals import HasConfigLoader
-from evorl.cli.overrides import parse, quote
+from evorl.cli.overrides import parse
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.early_stopping import EarlyStopping, resource
@@ -35,6 +35,7 @@ from evorl.training.experiment import Experiment
 from evorl.training.periods import PARTS
 from evorl.util import run_directory
 from evorl.util import seed as seeds
+from evorl.util.command import quoted
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count
@@ -114,7 +115,7 @@ class Search:
         if self.inherits or self.evolution.seeds == "fresh":
             own["seed"] = str(seeds.key(self.seed, "job", number) >> 33)
         if parent is not None:
-            own["init"] = quote(str(parent))
+            own["init"] = quoted(str(parent))
             own |= {"init_optimizer": "true"} if self.evolution.inherit_optimizer else {}
         if (ends := self.ends(individual)) is not None:
             own |= {"budget.steps": str(ends), **{key: str(every) for key, every in self.periods.items()}}

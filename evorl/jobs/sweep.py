@@ -29,12 +29,13 @@ from omegaconf import DictConfig, open_dict
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse, quote
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers, promotion, run_players
 from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
 from evorl.util import run_directory
+from evorl.util.command import quoted
 from evorl.util.errors import BadRequest, reason
 from evorl.util.text import printable, say
 
@@ -162,7 +163,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _searches(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
-            hydra.multirun(name, task, [*words, f"{KEY}={quote(str(directory))}"])
+            hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
             if job_search:
                 search_loop.name_best_job(job_search, directory)
     if job_search:

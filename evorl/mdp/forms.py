@@ -100,6 +100,8 @@ class Form:
 
 def as_array(value: Any) -> Array:
     """Return data as an array; one of objects without a shape where it is ragged, which fits no form."""
+    if hasattr(value, "detach"):  # a tensor of PyTorch, which may have a gradient, or be on a GPU
+        value = value.detach().cpu()
     try:
         return np.asarray(value)
     except ValueError:  # a ragged list

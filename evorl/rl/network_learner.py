@@ -99,6 +99,11 @@ class NetworkLearner(Generic[H]):
         """`extra` for decisions that do not depend on the place of their row in a batch."""
         return self.extra
 
+    @property
+    def extra_now(self) -> tuple[Tensor, ...]:
+        """`extra` for decisions of this moment, without what cannot change them."""
+        return self.extra
+
     def carry(self, slots: int) -> Tensor | None:
         return self.policy.carry(slots)
 
@@ -117,7 +122,7 @@ class NetworkLearner(Generic[H]):
         return self._by_record(self._play, *arguments)
 
     def _by_record(self, decide: Callable[..., Result], *rows: Any) -> Result:
-        arguments = (self.theta, self.extra, self._statistics(), *rows)
+        arguments = (self.theta, self.extra_now, self._statistics(), *rows)
         with torch.inference_mode():
             if self.device.type == "cpu":
                 return self._acts.replay(decide, *arguments)

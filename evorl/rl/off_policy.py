@@ -89,13 +89,19 @@ class OffPolicy(ReplayLearner[H]):
         theta, _, *statistics = super().weights()
         return [theta, torch.tensor(self.plays_uniformly), *statistics]
 
+    @property
+    def extra_now(self) -> tuple[Tensor, ...]:
+        """Nothing after the warm-up, whose operations take a fifth of a decision; a GPU would have to wait for it."""
+        return () if self.device.type == "cpu" and not self.random else self.extra
+
     def decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
         """During a warm-up all actions are equally likely: erf(noise / sqrt(2)) is uniform in [-1, 1]."""
-        (random,) = extra
-        explore = (random & (noise != 0).any(-1))[:, None]  # no noise asks for the deterministic policy
-        action = torch.where(explore, torch.erf(noise * 0.5**0.5), self.explore(out.raw, noise))
+        action = self.explore(out.raw, noise)
+        for random in extra:
+            drawn = (random & (noise != 0).any(-1))[:, None]  # no noise asks for the deterministic policy
+            action = torch.where(drawn, torch.erf(noise * 0.5**0.5), action)
         return action, noise.new_zeros(noise.shape[0])
 
     @abstractmethod

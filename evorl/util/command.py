@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -23,13 +24,28 @@ def run(*words: str) -> str:
 
 def resume(directory: Path, trust: Sequence[str], *words: str) -> str:
     """The command that goes on with a run, whose code and commands outside evorl (``trust``) it must trust again."""
-    return run(f"resume={directory}", *words, *([trust_word(*trust)] if trust else []))
+    return run(f"resume={literal(str(directory))}", *words, *([trust_word(*trust)] if trust else []))
 
 
 def trust_word(*names: str) -> str:
     """The word of a command line that trusts root modules and commands."""
-    quoted = [name if name.isidentifier() else '"' + name.replace('"', r"\"") + '"' for name in names]
-    return f"trust=[{','.join(quoted)}]"
+    listed = ",".join(literal(name, mark='"') for name in names)
+    return f"trust=[{listed}]"
+
+
+_PLAIN = re.compile(r"(?!(?i:null|true|false|inf|nan)\Z)(?:[A-Za-z_]|\.{0,2}/)[\w./:@+-]*|\$\{[^{}]*\}", re.ASCII)
+"""Text that needs no quotation marks in a word, or a reference to another key."""
+
+
+def literal(text: str, mark: str = "'") -> str:
+    """Text as the value of a word that Hydra reads, in quotation marks where it needs them."""
+    return text if _PLAIN.fullmatch(text) else quoted(text, mark)
+
+
+def quoted(text: str, mark: str = "'") -> str:
+    """Text in quotation marks, as Hydra reads it in a word: backslashes before a mark are doubled, others are not."""
+    inside = re.sub(rf"(\\*)({mark}|\Z)", lambda found: 2 * found[1] + (f"\\{mark}" if found[2] else ""), text)
+    return f"{mark}{inside}{mark}"
 
 
 def line(name: str, *words: str) -> str:

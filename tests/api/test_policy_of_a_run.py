@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -162,6 +163,68 @@ def test_a_mask_of_lists_is_that_of_the_array() -> None:
         assert ours.act(seen, legal=tuple(mask[0].tolist())) == ours.act(seen, legal=[mask[0].tolist()]) == 11
 
 
+def test_a_mask_leaves_a_choice() -> None:
+    """The policy would take one of the actions that no mask allows."""
+    ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]
+    with pytest.raises(Mismatch, match=r"^legal allows at least one action, and the caller gave none$"):
+        ours.act(seen, legal=np.zeros(5, bool))
+    ours, seen = policy(Gymnasium(id=f"{__name__}:Heads")), np.zeros((2, 2))
+    with pytest.raises(Mismatch, match=r"^legal of head 1 allows .*, and the caller gave none in row 1$"):
+        ours.act(seen, legal=[[1, 0, 1, 0, 0], [1, 1, 0, 0, 0]])
+    with pytest.raises(Mismatch, match=r"^legal of head 0 allows .* in row 0$"):
+        ours.act(seen, legal=([[0, 0], [1, 0]], [[1, 0, 0], [0, 0, 1]]))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e300])
+def test_numbers_that_are_not_finite_are_refused(number: float) -> None:
+    why = r"^the input '\w+' has finite numbers in float32, and the caller gave (nan|-?inf)$"
+    for seen in ([0.0, number, 0.0, 0.0], np.full((3, 4), number)):
+        with pytest.raises(Mismatch, match=why):
+            policy(CARTPOLE).act(seen)
+    with pytest.raises(Mismatch, match=why):
+        policy(Pong()).act(np.full(policy(Pong()).spec.inputs[0].shape, number))
+    assert policy(CARTPOLE).act([0.0, 1e30, 0.0, 0.0]) in (0, 1), "the sum of its squares is infinite"
+
+
+def inputs_of(ours: Policy, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors that the network gets."""
+    seen = list[Any]()
+    play = ours._decide
+    monkeypatch.setattr(ours, "_decide", lambda inputs, *rest: seen.append(inputs) or play(inputs, *rest))
+    ours.act(*arguments)
+    return seen[0]
+
+
+def test_pictures_are_bytes_and_other_inputs_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network takes other numbers than bytes as they are, and scales bytes."""
+    ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]
+    usual = inputs_of(ours, monkeypatch, seen)
+    assert [x.dtype for x in usual] == [torch.float32, torch.float32, torch.uint8]
+    for picture in (seen["picture"].astype(np.int64), seen["picture"].tolist(), torch.from_numpy(seen["picture"])):
+        again = inputs_of(ours, monkeypatch, {**seen, "picture": picture})
+        assert all(map(torch.equal, usual, again)) and again[2].dtype == torch.uint8
+    for picture in (seen["picture"].astype(np.int64) + 1000, seen["picture"] / 2):
+        with pytest.raises(Mismatch, match=r"picture' is declared uint8 \[36, 40, 3\] from 0 to 255, and the"):
+            ours.act({**seen, "picture": picture})
+    pong = policy(Pong())
+    assert inputs_of(pong, monkeypatch, np.zeros(pong.spec.inputs[0].shape, np.uint8))[0].dtype == torch.float32
+
+
+def test_tensors_are_data_as_arrays_are() -> None:
+    ours, rows = policy(CARTPOLE), torch.linspace(-1, 1, 8).reshape(2, 4)
+    assert ours.act(rows.clone().requires_grad_()) == ours.act(rows) == ours.act(rows.numpy())
+    ours, seen = policy(WORLDS["parts, masked"]), Parts().reset(seed=1)[0]
+    assert ours.act(seen, legal=torch.eye(5)[3].bool()) == 13
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_tensors_of_a_gpu_are_moved() -> None:
+    rows = torch.linspace(-1, 1, 8).reshape(2, 4)
+    assert policy(CARTPOLE).act(rows.cuda()) == policy(CARTPOLE).act(rows)
+
+
 def test_each_head_may_have_its_mask() -> None:
     ours, seen = policy(Gymnasium(id=f"{__name__}:Heads")), np.zeros(2)
     for legal in ([0, 1, 1, 0, 0], ([0, 1], [1, 0, 0]), [[0, 1], [1, 0, 0]], (np.eye(2)[1] > 0, np.eye(3)[0] > 0)):
@@ -240,6 +303,7 @@ def test_another_observation_is_refused(world: Any, seen: Any, why: str) -> None
         ({"episodes": -1}, "^episodes: expected int >= 1, got -1$"),
         ({"episodes": 2.5}, "^episodes: expected int >= 1, got 2.5$"),
         ({"seed": -1}, "^seed: expected int >= 0, got -1$"),
+        ({"seed": 1.5}, "^seed: expected int >= 0, got 1.5$"),
     ],
 )
 def test_episodes_and_seeds_are_checked_as_by_the_command(keys: Any, why: str) -> None:
@@ -248,6 +312,15 @@ def test_episodes_and_seeds_are_checked_as_by_the_command(keys: Any, why: str) -
         ours.evaluate(**keys)
     with pytest.raises(BadRequest, match=why):
         ours.play(CARTPOLE.make(), **keys)
+
+
+def test_seeds_and_numbers_may_be_those_of_numpy() -> None:
+    ours, env = policy(CARTPOLE), CARTPOLE.make()
+    numbers = {"episodes": np.int64(2), "seed": np.int64(3)}
+    assert ours.play(env, **numbers) == ours.play(env, episodes=2, seed=3)
+    assert ours.evaluate(**numbers) == ours.evaluate(episodes=2, seed=3)
+    with pytest.raises(BadRequest, match=r"^max_steps: expected int >= 1, got 0$"):
+        ours.play(env, max_steps=0)
 
 
 def test_actions_are_those_of_the_environment() -> None:

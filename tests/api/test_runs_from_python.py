@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import evorl
+from evorl.api import experiments, runs
 from evorl.mdp.gymnasium.world import Gymnasium
+from evorl.mdp.remote.world import Remote
+from evorl.record.lock import lock
 from evorl.rl.ppo import PPO
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.train import Run
@@ -24,6 +29,9 @@ SMALL: dict[str, Any] = {
     "budget.steps": 256, "rl.slots": 4, "rl.horizon": 16, "rl.minibatch": 32, "eval.every": 0, "eval.episodes": 2,
     "record.tensorboard": False,
 }  # fmt: skip
+
+
+CARTPOLE = Gymnasium(id="CartPole-v1")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +69,59 @@ def test_a_run_is_loaded_by_its_directory_or_as_the_latest(trained: evorl.RunRes
     for directory in (trained.directory, str(trained.directory), "latest"):
         loaded = evorl.load(directory)
         assert loaded.policy.act(seen) == trained.policy.act(seen)
-    for checkpoint in (256, "last", "latest"):
+    for checkpoint in (256, np.int64(256), "last", "latest"):
         assert evorl.load(trained.directory, checkpoint=checkpoint).policy.act(seen) == trained.policy.act(seen)
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"checkpoint": "bset"}, r"^checkpoint: 'bset' is none of latest, last, best, 192, 256; did you mean best\?$"),
+        ({"checkpoint": 255}, r"^checkpoint: '255' is none of latest, last, best, 192, 256; did you mean 256\?$"),
+        ({"individual": "best"}, "^individual: this run has no population$"),
+    ],
+)
+def test_loading_refuses_a_policy_that_the_run_does_not_have(keys: Any, why: str, trained: evorl.RunResult) -> None:
+    """And not the first use of the policy."""
+    with pytest.raises(BadRequest, match=why):
+        evorl.load(trained.directory, **keys)
+
+
+def test_what_is_read_of_a_run_follows_its_files(trained: evorl.RunResult, tmp_path: Path) -> None:
+    shutil.copytree(trained.directory, tmp_path / "run")
+    run = evorl.load(tmp_path / "run")
+    assert (run.state, run.fitness, run.population.empty) == ("finished", trained.fitness, True)
+    assert run.metrics is run.metrics, "it is read once while nothing changes"
+    (tmp_path / "run/result.json").rename(tmp_path / "result.json")
+    with lock(tmp_path / "run"):
+        assert (run.state, run.result) == ("running", None)
+    assert run.state == "interrupted"
+    with (tmp_path / "run/metrics.jsonl").open("a") as file:
+        file.write('{"step": 512, "time": 9.0, "eval/return_mean": 1.5}\n')
+    assert run.metrics["eval/return_mean"].iloc[-1] == run.record.last("eval/return_mean") == 1.5
+    (tmp_path / "run/population.jsonl").write_text('{"id": 3}\n')
+    assert run.population["id"].tolist() == [3]
+    (tmp_path / "run/failure.json").write_text('{"reason": "no power"}')
+    assert (run.state, run.record.reason) == ("failed", "no power")
+
+
+def test_what_computes_leaves_the_process_its_threads(
+    trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), list[int]()
+    wanted = before + 1
+    monkeypatch.setattr(runs, "work", lambda parser, args: torch.set_num_threads(wanted) or trained.directory)
+    assert evorl.run("mdp=cartpole").directory == trained.directory and torch.get_num_threads() == before
+    run = evorl.load(trained.directory)
+    object.__setattr__(run.experiment.rl, "threads", wanted)
+    play = run.policy.learner.play
+    monkeypatch.setattr(run.policy.learner, "play", lambda *x: seen.append(torch.get_num_threads()) or play(*x))
+    policy = evorl.Policy(run.policy.learner, run.experiment.mdp, threads=run.policy.threads)
+    policy.act([0.0, 0.0, 0.0, 0.0])
+    assert seen == [wanted] and torch.get_num_threads() == before
+    policy.evaluate(episodes=1)
+    run.evaluate(episodes=1)
+    assert {*seen} == {wanted} and torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize(("key", "number"), [("episodes", 0), ("episodes", -1), ("seed", -1)])
@@ -101,23 +160,74 @@ def test_a_run_without_metrics_has_no_plot(trained: evorl.RunResult, tmp_path: P
 def test_a_run_goes_on(place: Path) -> None:
     first = evorl.run({"mdp": "cartpole", **SMALL}, seed=4)
     longer = evorl.resume(first.directory, {"budget.steps": 512})
-    assert longer.directory == first.directory and longer.result is not None and longer.result["steps"] == 512
+    for run in (longer, first):
+        assert run.directory == first.directory and run.result is not None and run.result["steps"] == 512
+        assert run.config["budget"]["steps"] == run.metrics.index[-1] == 512
 
 
 def test_a_sweep_returns_its_runs_those_that_failed_as_well() -> None:
-    runs = evorl.sweep("mdp=cartpole", SMALL, **{"rl.gamma": [0.9, 0.99]})
-    assert [run.config["rl"]["gamma"] for run in runs] == [0.9, 0.99]
-    assert [run.state for run in runs] == ["finished"] * 2
+    made = evorl.sweep("mdp=cartpole", SMALL | {"rl.gamma": np.array([0.9, 0.99])})
+    assert [run.config["rl"]["gamma"] for run in made] == [0.9, 0.99]
+    assert [run.state for run in made] == ["finished"] * 2
 
 
 def test_an_experiment_of_dataclasses_is_a_run_like_any_other() -> None:
     made = evorl.experiment(
         Gymnasium(id="CartPole-v1"), PPO(slots=4, horizon=16, minibatch=32), budget=Budget(steps=128),
-        eval=Evaluation(every=0, episodes=2), checkpoint=Checkpoints(every=0), seed=5,
+        eval=Evaluation(every=0, episodes=2), checkpoint=Checkpoints(every=0), seed=np.int64(5),
     )  # fmt: skip
     run = evorl.run(made)
     assert run.experiment == made
     assert evorl.resume(run.directory, {"budget.steps": 256}).state == "finished"
+
+
+def test_numbers_of_an_experiment_may_be_those_of_numpy() -> None:
+    hyper = PPO(lr=np.float64(1e-3), slots=np.int64(4), gamma={"a": np.float32(0.5)})
+    made = evorl.experiment(CARTPOLE, hyper, seed=np.uint8(5), budget=Budget(steps=1e6))
+    assert made == Experiment(
+        mdp=CARTPOLE, rl=PPO(lr=1e-3, slots=4, gamma={"a": 0.5}), seed=5, budget=Budget(steps=1_000_000)
+    )
+    assert [type(x) for x in (made.rl.lr, made.rl.slots, made.seed, made.budget.steps)] == [float, int, int, int]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"mdp": "pong"}, r"^mdp: expected an object of a class of World, got 'pong'; .* evorl.run\('mdp=pong'\)\?$"),
+        ({"rl": "ppo"}, r"^rl: expected an object of a class of Hyper, got 'ppo'"),
+        ({"mdp": Gymnasium}, r"^mdp: .* got the class Gymnasium; did you mean Gymnasium\(\)\?$"),
+        ({"rl": None}, "^rl: .* got None$"), ({"cluster": 3}, "^cluster: .* of Cluster, got 3$"),
+        ({"budget": 20_000}, "^budget: expected a mapping with the keys steps, seconds, fitness, got 20000$"),
+        ({"budget": Budget(steps=0)}, "^budget.steps: expected int >= 1, got 0$"),
+        ({"rl": PPO(lr="x")}, "^rl.lr: expected .*, got 'x'$"), ({"rl": PPO(net=print)}, "^rl.net: .* got a built"),
+        ({"rl": PPO(lr=float("nan"))}, "^rl.lr: expected a finite number, got nan$"),
+        ({"seed": -1}, "^seed: expected int >= 0, got -1$"), ({"seed": 1.5}, "^seed: expected int, got 1.5$"),
+        ({"device": "gpu"}, "^device: expected one of auto, cpu, cuda, got 'gpu'.*cuda"),
+        ({"sead": 1}, r"^sead: unknown key; did you mean seed\?$"), ({"trust": ["x"]}, "^trust: unknown key"),
+        ({"mdp": Gymnasium(id="CartPole-v1", time_limit=0)}, "^mdp.time_limit: expected int >= 1, got 0$"),
+        ({"mdp": Gymnasium(id="NoSuchGame-v1")}, "^mdp.id: "),
+    ],
+)  # fmt: skip
+def test_an_experiment_is_checked_as_a_config_is(arguments: Any, why: str) -> None:
+    """Before it is run."""
+    with pytest.raises(BadRequest, match=why):
+        evorl.experiment(**{"mdp": CARTPOLE, "rl": PPO(), **arguments})
+
+
+def test_an_experiment_stands_alone(place: Path) -> None:
+    made = evorl.experiment(CARTPOLE, PPO())
+    for words, keys in ((("mdp=pong", made), {}), ((made, "seed=1"), {}), ((made,), {"seed": 1})):
+        with pytest.raises(BadRequest, match=r"^an experiment is whole, without other words"):
+            evorl.run(*words, **keys)
+
+
+def test_an_experiment_trusts_what_its_own_code_names(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Of a game that is started by a command, too."""
+    monkeypatch.setattr(experiments, "begin", lambda composed, words, data, made, places: place)
+    game = f"{sys.executable} -c 'no \\ game'"
+    monkeypatch.setattr(Remote, "ready", lambda world: None)
+    directory, trust = experiments.run_experiment(evorl.experiment(Remote(command=game), PPO()))
+    assert directory == place and trust == (game,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,17 +261,41 @@ def test_a_class_that_no_other_process_can_import_is_refused_at_once(
     [
         ("mdp=cartpol", "cartpole"),
         ({"mdp": "cartpole", "rl.lrr": 1}, "rl.lrr"),
-        ("--help", "information"),
+        ("--help", "^--help: asks for information, which a command line prints: .* -m evorl.run --help$"),
+        ("mdp=cartpole --cfg job", "^--cfg: asks for information"),
+        ("--vers", "^--version: asks for information"),
+        ("--list", "^--list: asks for information"),
         ("mdp=cartpole 'rl.lr=1", "is no line of words: No closing quotation"),
         ("mdp=cartpole seed=1,2", "--multirun"),
     ],
-    ids=["choice", "key", "help", "quotes", "several"],
+    ids=["choice", "key", "help", "config", "version", "list", "quotes", "several"],
 )
-def test_a_bad_word_is_told_as_the_command_tells_it(words: Any, why: str, place: Path) -> None:
+def test_a_bad_word_is_told_as_the_command_tells_it(
+    words: Any, why: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(place.rglob("*"))
     with pytest.raises(BadRequest, match=why):
         evorl.run(words)
-    assert sorted(place.rglob("*")) == before
+    assert sorted(place.rglob("*")) == before and capsys.readouterr().out == ""
+
+
+def test_options_of_the_command_line_are_no_words(
+    trained: evorl.RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of configs was read as a word, after training."""
+    monkeypatch.setattr(runs, "work", lambda parser, args: trained.directory)
+    run = evorl.run(f"--config-dir {tmp_path} mdp=cartpole trust=[mine] --config-name=mine", {"mdp.command": "a game"})
+    assert run.trust == ("mine", "a game")
+
+
+def test_only_the_codes_of_signals_are_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "work", lambda parser, args: sys.exit(codes.pop()))
+    codes = [3, 0, None, 128 + signal.SIGINT]
+    with pytest.raises(KeyboardInterrupt):
+        evorl.run("mdp=cartpole")
+    while codes:
+        with pytest.raises(SystemExit):
+            evorl.run("mdp=cartpole")
 
 
 def test_a_text_is_quoted_as_in_a_shell() -> None:

@@ -90,7 +90,7 @@ deep:
     with config.opened(extra=str(tmp_path)) as hydra:
         found = rows(hydra, "mdp=mine")
     assert found["mdp.spin"] == ("0.1", "share of the bat's vertical speed that the ball takes on at a bounce")
-    assert found["mdp.mine"] == ("{a: x # y}", "a mapping as one value")
+    assert found["mdp.mine"] == ("{a: 'x # y'}", "a mapping as one value")
     assert [found[f"mdp.deep.{name}"][1] for name in ("list", "text", "nothing")] == ["above it", "beside", "at all"]
 
 
