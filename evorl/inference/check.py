@@ -72,8 +72,8 @@ class Compared:
         compared. ``encode``: from the learner's actions to those that the environment takes."""
         self.learner, self.form, self.run, self.spec, self.side = learner, form, run, learner.spec, side
         self.encode = encode
-        signs = torch.randint(0, 2, learner.theta.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        self.moved = learner.theta * (1 + STEP * signs)
+        signs = seeds.generator("scale").choice(np.float32([-1, 1]), learner.theta.shape)
+        self.moved = learner.theta * (1 + STEP * torch.from_numpy(signs))
         self.difference = 0.0
         """Largest of all so far, of numbers in the outputs."""
         self.wrong = 0
