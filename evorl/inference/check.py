@@ -72,7 +72,7 @@ class Compared:
         compared. ``encode``: from the learner's actions to those that the environment takes."""
         self.learner, self.form, self.run, self.spec, self.side = learner, form, run, learner.spec, side
         self.encode = encode
-        signs = seeds.generator("scale").choice(np.float32([-1, 1]), learner.theta.shape)
+        signs = seeds.generator("scale").choice([-1.0, 1.0], learner.theta.shape).astype(np.float32)
         self.moved = learner.theta * (1 + STEP * torch.from_numpy(signs))
         self.difference = 0.0
         """Largest of all so far, of numbers in the outputs."""
