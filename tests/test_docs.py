@@ -69,7 +69,7 @@ def make():
     return Tag(simple_tag_v3.parallel_env())
 """,
 }
-"""Files that the commands of docs/worlds.md name and that the page leaves to its reader."""
+"""Files that the commands of docs/worlds.md and docs/write_a_world.md name and that the page leaves to its reader."""
 COMMANDS = [line for page in PAGES for line in lines(page)]
 MAKE = sorted({line for line in COMMANDS if line.startswith("make ")})
 EXTRAS = sorted({names for page in PAGES for names in re.findall(r"evorl-suite\[([\w,-]+)\]", page.read_text())})

@@ -260,8 +260,8 @@ def explain_misfit(composed: DictConfig, source: str | None) -> Iterator[None]:
     try:
         yield
     except BadRequest as error:
-        if source is None or error.key != "init":
-            raise
+        if source is None or error.key != "init" or not (Path(source) / ".hydra" / "hydra.yaml").exists():
+            raise  # a policy that was exported alone has no choices: its misfit is all that is known
         world = choices(Path(source), "init")["mdp"]
         if world == composed.hydra.runtime.choices["mdp"]:
             raise

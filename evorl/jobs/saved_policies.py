@@ -161,20 +161,23 @@ def _individual(
     if which not in individuals:
         seeds = [str(individual.id) for individual in present if individual.weights is None]
         ids = sorted(int(name) for name in individuals if name != "best")
-        raise BadRequest(_unknown(which, ids, seeds), "individual")
+        raise BadRequest(_unknown(which, ids, seeds, "best" in individuals), "individual")
     return individuals[which], how
 
 
-def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
+def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str], has_best: bool) -> str:
     """The error for an unknown individual, with the nearest ids; ``ids`` ascend, ``seeds`` have no weights any more."""
     if not ids:
         return "no individual has a fitness yet"
     near = sorted(ids, key=lambda number: abs(number - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
-    names = ["best", *map(str, sorted(near))]
+    names = [*(["best"] if has_best else []), *map(str, sorted(near))]
     more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
+    held = f"this checkpoint holds: {', '.join(names)}{more}"
+    if which == "best":
+        return f"no individual has a fitness yet; {held}"
     meant = "" if which.isdecimal() else nearest(which, names)
     why = "was a seed around weights that the search has left, so none" if which in seeds else "is none"
-    return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
+    return f"{which!r} {why} that {held}{meant}"
 
 
 class LoadedPolicy(NamedTuple):

@@ -3,7 +3,7 @@
 Start with `evorl.mdp.core`, the interface of a world (World, Spec, State, Step, Arena). `evorl.mdp.battle_arena` runs
 worlds written as coroutines, `evorl.mdp.lockstep` vectorised ones; `evorl.mdp.conformance` tests a world. Each package
 here is one world. Policies, training and evaluation are elsewhere (`evorl.rl`, `evorl.population`). Guide:
-docs/worlds.md.
+docs/write_a_world.md.
 """
 
 from __future__ import annotations

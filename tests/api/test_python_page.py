@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "python.md"
 OTHERS = ("README.md", "docs/coming_from.md", "docs/export.md", "docs/gallery.md")
 TESTED_ELSEWHERE = {
     "docs/evolution.md": "ec/test_evolution_page.py", "docs/plugins.md": "test_plugins_page.py",
-    "docs/samplers.md": "replay/test_samplers.py", "docs/worlds.md": "mdp/test_worlds_page.py",
+    "docs/samplers.md": "replay/test_samplers.py", "docs/write_a_world.md": "mdp/test_write_a_world_page.py",
 }  # fmt: skip
 WORDS = '"+debug=tiny record.tensorboard=false budget.steps=1024"'
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from evorl.ec.core import Evaluation, Individual, pack, unpack_evaluations
 from evorl.ec.psro import Strategy
+from evorl.evaluate import main as evaluate
 from evorl.opponents.play import Matches, Pair
 from evorl.ops.payoffs import nash_conv, two_sided
 from evorl.population.loop import Population
@@ -71,6 +72,15 @@ def test_a_match_is_the_games_of_its_policies() -> None:
             assert earned == pytest.approx([(margins[0] + margins[2]) / 2, (margins[1] + margins[3]) / 2])
             played += sum(lengths)
     assert played == sum(answer.each[0].cost for answer in answers) > 0
+
+
+def test_the_best_of_a_run_without_a_match_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "run"
+    assert go(*QUICK, *CASES["psro"], "budget.steps=1", f"hydra.run.dir={place}") == 0
+    capsys.readouterr()
+    assert evaluate([f"run={place}"]) == 2
+    told = capsys.readouterr().err
+    assert told == "evorl: individual: no individual has a fitness yet; this checkpoint holds: 0\n"
 
 
 def test_the_table_of_each_epoch_is_in_the_run_directory(psro: Path) -> None:

@@ -15,6 +15,7 @@ from evolution_runs import LR, QUICK, evaluated, journal
 from harness import experiment_of, fingerprint, go, newest
 
 from evorl.ec.core import Evaluation, Individual
+from evorl.evaluate import main as evaluate
 from evorl.population.loop import Population
 from evorl.population.warm_start import saved_individuals
 from evorl.rl.stacked_policies import Actor
@@ -207,6 +208,18 @@ def test_what_does_not_fit_is_refused(
     said = capsys.readouterr().err
     assert text.format(sources / source) in said and said.count("\n") == 1
     assert not there.exists()
+
+
+def test_an_exported_policy_that_does_not_fit_is_no_missing_run(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names no world of its own, which a run's directory does."""
+    kept, there = tmp_path / "kept", tmp_path / "run"
+    assert evaluate([f"run={sources / 'one'}", f"export={kept}"]) == 0
+    capsys.readouterr()
+    assert go(*QUICK, *CART, "ec=sga", "rl.net.hidden=[9]", f"init={kept}", f"hydra.run.dir={there}") == 2
+    said = capsys.readouterr().err
+    assert f"{UNFIT}parameter".format(kept) in said and said.count("\n") == 1 and not there.exists()
 
 
 RESUMED = {

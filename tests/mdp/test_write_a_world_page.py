@@ -1,4 +1,4 @@
-"""docs/worlds.md: its blocks of code are files, which test_docs.py writes before it types the commands of the page."""
+"""docs/write_a_world.md: its blocks of code are files, which test_docs.py writes before it types the commands of the page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from page_commands import ROOT, blocks, ours
 
-PAGE = ROOT / "docs" / "worlds.md"
+PAGE = ROOT / "docs" / "write_a_world.md"
 FILES = {text.splitlines()[0]: text for label, text in blocks(PAGE) if label in ("python", "yaml")}
 
 
