@@ -14,7 +14,8 @@ import pytest
 from harness import composed_once
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EVOLVERS = sorted((ROOT / "docs" / "evolvers").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EVOLVERS]
 STAND_IN = ROOT / "benchmarks" / "suite" / "results" / "policies" / "ppo_cartpole"
 """The run that takes the place of the reader's."""
 WORK = (

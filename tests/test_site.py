@@ -17,13 +17,14 @@ from urllib.parse import quote, unquote
 
 import pytest
 from browsing import browser, needs_chromium  # noqa: F401
+from page_commands import EVOLVERS
 from PIL import Image
 
 from evorl.reproduction.kept_policies import find
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = [*sorted(DOCS.glob("*.md")), *EVOLVERS]
 ALGORITHMS = sorted(path.stem for path in (ROOT / "conf" / "rl").glob("*.yaml"))
 FILMS = sorted((DOCS / "images" / "films").iterdir())
 QUESTIONS = {
@@ -36,11 +37,12 @@ QUESTIONS = {
     "payoff matrix": "opponents", "lifetime": "populations", "objectives": "populations", "warm start": "populations",
     "sweeper": "searches", "hyperparameter search": "searches",
     "kubernetes": "cluster", "ray": "cluster", "workers machines": "cluster",
-    "write a world": "write_a_world", "gymnasium environment": "write_a_world", "openspiel": "worlds", "pettingzoo": "worlds",
+    "write a world": "write_a_world", "gymnasium environment": "write_a_world",
+    "openspiel": "worlds", "pettingzoo": "worlds",
     "onnx": "export", "unity": "export", "play against": "play",
     "clipping ppo": "ppo", "rainbow": "dqn", "twin critics": "td3", "attentive": "samplers", "prioritized": "samplers",
     "own algorithm": "plugins", "plugin": "plugins",
-    "vtrace": "vtrace", "cma_es": "evolution", "aes_rl": "shared_critic", "gallery": "gallery", "upgrade": "upgrading",
+    "vtrace": "vtrace", "cma_es": "cma_es", "aes_rl": "aes_rl", "gallery": "gallery", "upgrade": "upgrading",
     "continue training after a crash": "running", "save checkpoints": "running", "record a video": "running",
     "learning rate schedule": "algorithms", "recurrent policy": "algorithms", "multiple GPUs": "learners",
     "custom network architecture": "plugins", "reward shaping": "worlds", "action masking": "write_a_world",
@@ -113,6 +115,13 @@ def test_the_page_of_an_algorithm_shows_its_curve_and_a_film(name: str) -> None:
     assert f"`{film.replace('-', '/', 1)}`" in text
 
 
+@pytest.mark.parametrize("page", EVOLVERS, ids=lambda page: page.stem)
+def test_a_film_on_the_page_of_an_evolver_is_of_a_policy_that_the_page_names(page: Path) -> None:
+    text = page.read_text()
+    for film in re.findall(r"!\[[^\]]+\]\(\.\./images/films/([\w-]+)\.gif\)", text):
+        assert f"`{film.replace('-', '/', 1)}`" in text
+
+
 @pytest.mark.parametrize("film", FILMS, ids=lambda film: film.stem)
 def test_the_gallery_shows_a_film_of_a_kept_policy(film: Path) -> None:
     policy = film.stem.replace("-", "/", 1)
@@ -126,7 +135,7 @@ def test_the_gallery_shows_a_film_of_a_kept_policy(film: Path) -> None:
 @pytest.mark.slow
 def test_every_page_is_reached_from_the_first_one(site: Path) -> None:
     index = (site / "index.html").read_text()
-    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notebooks").glob("*.ipynb")]:
+    for page in [*PAGES, *(ROOT / "docs" / "notebooks").glob("*.ipynb")]:
         name = page.relative_to(ROOT / "docs").with_suffix(".html")
         assert (site / name).exists() and (page.stem == "index" or f'href="{name}"' in index), name
 
@@ -170,7 +179,7 @@ def test_a_page_looks_as_it_should(site: Path, browser: Any, width: int) -> None
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     api = [site / "api" / f"{name}.html" for name in ("index", "evorl.api.runs", "evorl.mdp.core", "evorl.rl.ppo")]
-    for path in [*site.glob("*.html"), *site.glob("notebooks/*.html"), *api]:
+    for path in [*site.glob("*.html"), *site.glob("notebooks/*.html"), *site.glob("evolvers/*.html"), *api]:
         page.goto(path.as_uri())
         page.wait_for_function("[...document.images].every(image => image.complete)")
         lost = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")

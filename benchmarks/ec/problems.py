@@ -15,22 +15,18 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
-from common import ROOT, machine, page, save, versions
-
+from benchmarks.ec import figures
+from benchmarks.speed.common import ROOT, machine, page, save, versions
 from evorl.ec.core import Evaluation, IndependentEvolution, objectives
 from evorl.ec.early_stopping import EarlyStopping
 from evorl.ec.nsga3 import directions
@@ -157,10 +153,6 @@ def contestants(problem: Problem) -> dict[str, Contestant]:
     return {**programs, "cma": pycma} if problem.count == 1 else programs
 
 
-def is_peer(name: str) -> bool:
-    return name == "cma" or name.startswith("pymoo ")
-
-
 # ------------------------------------------------------------------ measuring
 
 
@@ -228,35 +220,6 @@ def write_curves(path: Path, by_problem: dict[str, dict[str, Points]], profile: 
                     lines.writerow([problem, name, seed, budget * (point + 1) // POINTS, f"{sign * value:.6g}"])
 
 
-def draw(path: Path, by_problem: dict[str, dict[str, Points]], profile: Profile) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    names = list(dict.fromkeys(name for curves in by_problem.values() for name in curves))
-    greys = cycle(("black", "dimgray", "darkgray", "rosybrown"))  # no more peers than these share a panel
-    shades = plt.get_cmap("tab20").colors
-    hues = iter(shades[::2] + shades[1::2])
-    colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
-    figure, axes = plt.subplots(4, 4, figsize=(15, 13), layout="constrained")
-    for axis, (problem, curves) in zip(axes.flat, by_problem.items(), strict=True):
-        budget, sign = (profile.single, -1) if "cma" in curves else (profile.several, 1)
-        x = budget * np.arange(1, POINTS + 1) / POINTS
-        for name, curve in curves.items():
-            low, middle, high = np.quantile(sign * curve, (0, 0.5, 1), axis=0)
-            axis.plot(x, middle, "--" if is_peer(name) else "-", color=colours[name], label=name, linewidth=1.6)
-            axis.fill_between(x, low, high, color=colours[name], alpha=0.12, linewidth=0)
-        axis.set(title=problem, xlim=(0, budget))
-        axis.set_xlabel("evaluations")
-        axis.set_ylabel("least value" if sign < 0 else "hypervolume, share")
-        if sign < 0:
-            axis.set_yscale("log")
-    handles = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=9, frameon=False)
-    figure.savefig(path, dpi=90)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
@@ -275,7 +238,7 @@ def main() -> None:
     save(options.out, facts, [*lines, "", "![Convergence](problems.png)"], {"at the end": ends})
     if options.out is not None:
         write_curves(options.out / "problems.csv", by_problem, profile)
-        draw(options.out / "problems.png", by_problem, profile)
+        figures.write(options.out)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord
 from evorl.ops.student_t import half_width
+from evorl.reproduction.best_so_far import best_at, best_so_far, first_at
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.scores import grid_scores
@@ -47,21 +47,15 @@ def by_kind(runs: Sequence[RunRecord]) -> dict[str, list[dict[str, Any]]]:
     """Of each finished run: its seed, return, and the evaluations by step."""
     groups: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for run in sorted(runs, key=lambda run: int(run.seed)):
-        log = read_population_log(run)
-        if log is None or not run.result or run.result.get("fitness") is None:
-            continue
-        best = np.maximum.accumulate(np.where(np.isfinite(log.fitness), log.fitness, FAILED))
-        groups[str(run.config["ec.reward.kind"])].append({
-            "seed": int(run.seed), "return": float(run.result["fitness"]), "steps": log.steps.tolist(),
-            "best": best.tolist(),
-        })  # fmt: skip
+        if (best := best_so_far(run, FAILED)) is not None and run.result is not None:
+            own = {"seed": int(run.seed), "return": float(run.result["fitness"])}
+            groups[str(run.config["ec.reward.kind"])].append({**own, **best})
     return groups
 
 
 def arrived(run: Mapping[str, Any]) -> float | None:
     """The step at which the first individual arrived; None if nobody did."""
-    above = np.flatnonzero(np.array(run["best"]) > FAILED)
-    return run["steps"][above[0]] if len(above) else None
+    return first_at(run, FAILED, beyond=True)
 
 
 def values_text(values: Sequence[float]) -> str:
@@ -96,15 +90,9 @@ def draw(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     end = min(run["steps"][-1] for runs in groups.values() for run in runs)
     grid = np.linspace(0, end, POINTS + 1)[1:]
     for number, (kind, runs) in enumerate(groups.items()):
-        known = [[best_at(run, step) for step in grid] for run in runs]
+        known = [[best_at(run, step, FAILED) for step in grid] for run in runs]
         shaded(axes, *grid_scores(grid, known), f"C{number}", f"{kind}, seeds: {len(runs)}")
     return legends(drawn)
-
-
-def best_at(run: Mapping[str, Any], step: float) -> float:
-    """The best return before a step; nobody arrived before the first evaluation."""
-    known = int(np.searchsorted(run["steps"], step, side="right"))
-    return float(run["best"][known - 1]) if known else FAILED
 
 
 def analyse(results: Results) -> Analysis | None:

@@ -15,6 +15,7 @@ PAPER = Paper(
         "tuned",
         "pixels",
         "evolution",
+        "searches",
         "no_difference",
     ),
 )

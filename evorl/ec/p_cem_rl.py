@@ -29,7 +29,7 @@ class PCEMRL(CEMRL, CriticWorker):
     """Whether the critic learns beside the actors, with the mean as its target policy."""
     train_together: Count = 1
     """Individuals that one job trains at once, in products of stacked weights: faster with small networks on few
-    workers (docs/evolution.md)."""
+    workers (docs/evolvers/p_cem_rl.md)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "python.md"
 OTHERS = ("README.md", "docs/coming_from.md", "docs/export.md", "docs/gallery.md")
 TESTED_ELSEWHERE = {
-    "docs/evolution.md": "ec/test_evolution_page.py", "docs/plugins.md": "test_plugins_page.py",
+    "docs/plugins.md": "test_plugins_page.py",
     "docs/samplers.md": "replay/test_samplers.py", "docs/write_a_world.md": "mdp/test_write_a_world_page.py",
 }  # fmt: skip
 WORDS = '"+debug=tiny record.tensorboard=false budget.steps=1024"'
@@ -92,8 +92,11 @@ def test_the_blocks_of_another_page(name: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_every_page_with_python_is_run_by_a_test() -> None:
-    """Here, or in the test of the page; test_docs.py sees to it that blocks of Python are labelled so."""
-    with_blocks = {str(page.relative_to(ROOT)) for page in PAGES if blocks(page)}
+    """Here, in the test of the page, or those of evolvers in test_evolution_page.py.
+
+    test_docs.py sees to it that blocks of Python are labelled so.
+    """
+    with_blocks = {str(page.relative_to(ROOT)) for page in PAGES if page not in page_commands.EVOLVERS and blocks(page)}
     assert with_blocks == {"docs/python.md", *OTHERS, *TESTED_ELSEWHERE}
     for name, test in TESTED_ELSEWHERE.items():
         assert Path(name).name in (ROOT / "tests" / test).read_text()

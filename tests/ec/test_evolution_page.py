@@ -1,4 +1,4 @@
-"""Every example of docs/evolution.md runs and finds what it should; its tables of defaults are those of the code."""
+"""The page of every evolver: its example finds what it should, its table has the defaults, it shows a curve."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from evorl.ec.genetic import Genetic
 from evorl.ec.pbt import PBT
 from evorl.ec.shared_critic import CriticWorker, MeanComparing, SharedCriticEvolution, SteadyStateEvolution
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text()
-SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
-EXAMPLES = [(name, code) for name, text in SECTIONS.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
+DOCS = Path(__file__).parents[2] / "docs"
+OVERVIEW = (DOCS / "evolution.md").read_text()
+EVOLVERS = sorted(path.stem for path in (DOCS.parent / "conf" / "ec").glob("*.yaml") if path.stem != "none")
+PAGES = {name: (DOCS / "evolvers" / f"{name}.md").read_text() for name in EVOLVERS}
+EXAMPLES = [(name, code) for name, text in PAGES.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
 LEAST = {
     "pbt": -1e-8, "coevolution": -1e-6, "league": -1e-6, "psro": -1e-9,
     "cem_rl": -1e-4, "p_cem_rl": -1e-4, "acem_rl": -1e-4, "one_plus_one_rl": -1e-4, "aes_rl": -5e-4,
@@ -31,20 +33,33 @@ LEAST = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases("map_elites-14")
-@pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(EXAMPLES)])
+@pytest.mark.slow_cases("map_elites")
+@pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_an_example_finds_what_it_should(name: str, code: str) -> None:
     names: dict[str, Any] = {}
     exec(code, names)
     assert LEAST[name] < names["best"] <= 0
 
 
-def test_every_algorithm_has_an_example() -> None:
-    assert {name for name, _ in EXAMPLES} == LEAST.keys()
-    assert re.findall(r"^\| \[`(\w+)`\]\(#\1\)", PAGE, re.MULTILINE) == [name for name in SECTIONS if name in LEAST]
+def test_every_evolver_has_a_page_with_an_example_and_a_curve() -> None:
+    assert {name for name, _ in EXAMPLES} == {*EVOLVERS} == LEAST.keys()
+    assert sorted(re.findall(r"^\| \[`(\w+)`\]\(evolvers/\1\.md\)", OVERVIEW, re.MULTILINE)) == EVOLVERS
+    assert {path.stem for path in (DOCS / "evolvers").iterdir()} == {*EVOLVERS}
+    for name, text in PAGES.items():
+        assert re.search(r"!\[[^\]]+\]\(\.\./\.\./benchmarks/\w+/results/[\w/]+\.(svg|png)\)", text), name
+        assert f"ec={name}" in text and f"`evorl/ec/{name}.py`" in text, name
 
 
-TABLES = {name: dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE)) for name, text in SECTIONS.items()}
+def table(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE))
+
+
+SHARED = {"genetic": OVERVIEW, "shared_critic": (DOCS / "shared_critic.md").read_text().partition("\n## Decisions")[0]}
+"""The pages of what several evolvers have in common, by its module."""
+TABLES = {
+    name: table(text.partition("\n## Keys\n")[2] if name != "genetic" else text)
+    for name, text in {**PAGES, **SHARED}.items()
+}
 
 
 ELSEWHERE = (

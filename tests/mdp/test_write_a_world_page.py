@@ -1,4 +1,4 @@
-"""docs/write_a_world.md: its blocks of code are files, which test_docs.py writes before it types the commands of the page."""
+"""docs/write_a_world.md: its blocks of code are files, which test_docs.py writes before it types the commands."""
 
 from __future__ import annotations
 
