@@ -116,7 +116,8 @@ def warn_of_public_names_without_a_page(app: Sphinx, env: BuildEnvironment) -> N
 def offered() -> Iterator[str]:
     """The functions and classes of the modules of `API`, of ``import evorl``, and that pages and templates import."""
     named = re.findall(r"^from (evorl[\w.]*) import (\w+)", (ROOT / "evorl" / "__init__.pyi").read_text(), re.M)
-    for page in [*HERE.glob("*.md"), *HERE.glob("notebooks/*.ipynb"), *(ROOT / "evorl" / "templates").iterdir()]:
+    pages = [page for pattern in ("*.md", "evolvers/*.md", "notebooks/*.ipynb") for page in HERE.glob(pattern)]
+    for page in [*pages, *(ROOT / "evorl" / "templates").iterdir()]:
         for module, names in re.findall(r"from (evorl[\w.]*) import ([\w, ]+)", page.read_text()):
             named += [(module, name.strip()) for name in names.split(",")]
     for module in (name for modules in API.values() for name in modules):
@@ -140,7 +141,8 @@ def _write(path: Path, text: str) -> None:
 def adapt(app: Sphinx, name: str, source: list[str]) -> None:
     """Turn links to files beside docs/ into their names, since the site has pages alone."""
     if app.env.doc2path(name).suffix == ".md":
-        source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./([^)#]*)[^)]*\)", r"\1 (`\2`)", source[0])
+        out = re.escape("../" * (name.count("/") + 1))
+        source[0] = re.sub(rf"(?<!!)\[([^\]]*)\]\({out}([^)#]*)[^)]*\)", r"\1 (`\2`)", source[0])
 
 
 def setup(app: Sphinx) -> None:

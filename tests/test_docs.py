@@ -22,7 +22,7 @@ import pytest
 import yaml
 from forked import evorl
 from harness import script
-from page_commands import PAGES, ROOT, blocks, is_read, lines, only_reading, ours, within_sentences
+from page_commands import EVOLVERS, PAGES, ROOT, blocks, is_read, lines, only_reading, ours, within_sentences
 
 from evorl.mdp.football import Football
 
@@ -127,6 +127,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -
         assert done.returncode == 0, (line, done.stderr)
 
 
+@pytest.mark.slow_cases(*(page.name for page in EVOLVERS))  # whose commands are all run, too
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_take_their_words(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of a block or a sentence composes and checks its words as ever, and ends where its work would begin.

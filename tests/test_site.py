@@ -100,6 +100,18 @@ def test_a_public_name_without_a_page_is_a_warning() -> None:
     assert [words[1] for words in heard] == ["evorl.rl.ppo.PPO"]
 
 
+@pytest.mark.parametrize(("name", "text", "shown"), [
+    ("td3", "[table](../benchmarks/a.md) and [more](dqn.md)", "table (`benchmarks/a.md`) and [more](dqn.md)"),
+    ("evolvers/cem", "[table](../../benchmarks/a.md#b), [all](../evolution.md)",
+     "table (`benchmarks/a.md`), [all](../evolution.md)"),
+    ("evolvers/cem", "![curve](../../benchmarks/a.svg)", "![curve](../../benchmarks/a.svg)"),
+])  # fmt: skip
+def test_a_link_out_of_the_site_becomes_the_name_of_its_file(name: str, text: str, shown: str) -> None:
+    source = [text]
+    conf().adapt(SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: Path(f"{name}.md"))), name, source)
+    assert source == [shown]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_begins_with_a_picture_or_an_example(page: Path) -> None:
     """Before its second section."""

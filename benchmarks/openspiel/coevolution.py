@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from benchmarks.openspiel.psro import UNIFORM
 from benchmarks.speed.common import arguments, machine, page, save, start_run, versions
 
-STEPS = {"kuhn_poker": 160_000, "leduc_poker": 480_000}
+STEPS = {"kuhn_poker": 160_000, "leduc_poker": 240_000}
 POINTS = 10
 """Checkpoints of a run."""
 SETTINGS = (
