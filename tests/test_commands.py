@@ -62,7 +62,11 @@ def test_a_run(finished: Path) -> None:
 WRONG = [
     (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
     (["learning_rate=1"], "evorl: learning_rate: unknown key; in evorl this is rl.lr=1"),
-    (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "),
+    (
+        ["ec.population=3"],
+        "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "
+        "ec=asha, ec=cem and 19 more (--list)\n",
+    ),
     (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
     (
         ["rl.lr=x"],

@@ -49,7 +49,7 @@ def test_its_python_runs() -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for kind, text in BLOCKS:
         if kind == "python":
-            exec(text, names)
+            exec(compile(text, "plugins.md", "exec", dont_inherit=True), names)
 
 
 def test_its_entry_points_are_those_of_new() -> None:

@@ -1,9 +1,10 @@
 """Searches over four settings of PPO on Pendulum: which finds a good policy in the fewest environment steps.
 
 Genes are the learning rate and the entropy coefficient (drawn by their logarithms), the discount and the clip range. A
-whole training is 32,768 steps, and a search has the steps of 25 of them. *random* and *optuna* (TPE) train 25
-configurations to the end. *asha* and *hyperband* train more of them, most of them for a part of these steps. *pbt* has
-four members, which train for all of the search's steps and change their settings every 4,096. All else is equal.
+whole training is 32,768 steps, and a search has the steps of 25 of them, episodes of evaluations included. *random* and
+*optuna* (TPE) train configurations to the end. *asha* and *hyperband* train more of them, most of them for a part of
+these steps. *pbt* has four members, which train for all of the search's steps and change their settings every 4,096. All
+else is equal.
 
 A configuration is judged in 10 episodes. The return is that of the individual named best, in 100 held-out episodes: the
 interquartile mean over the seeds with its 95 % interval. *To -200* is the median of the steps until an individual had

@@ -306,7 +306,8 @@ def exit_code(work: Callable[[], object]) -> int:
     except BadRequest as error:
         say(f"evorl: {plugins.blamed(error)}{error}", sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # a run that has begun saves, and ends as interrupted
+        say("evorl: interrupted", sys.stderr)
         return 128 + signal.SIGINT
     except OmegaConfBaseException as error:  # an interpolation that refers to nothing
         say(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", sys.stderr)

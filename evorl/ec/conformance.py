@@ -96,7 +96,10 @@ def _check(evolution: IndependentEvolution, space: Space, evaluations: int) -> N
     _check_seeds(evolution, space, evaluate, evaluations)
     chosen, _ = drive(evolution.evolver(space, 3), fail_often, evaluations, slots=3)
     bad = {individual.id for individual in chosen if individual.id % 3 == 1}
-    require(not any(bad & {*individual.parents} for individual in chosen), "an individual that failed is a parent")
+    require(
+        not any(bad & {*individual.parents} for individual in chosen),
+        "an individual that failed (evorl.ec.core.failed) is a parent",
+    )
 
 
 def _check_individuals(individuals: Sequence[Individual], space: Space) -> None:

@@ -55,8 +55,8 @@ class Learner(a2c.Learner):
     update_input: ClassVar[type] = Gradient
 
     def to_update_input(self, batch: PolicyGradientBatch, step: int) -> Gradient:
-        """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
-        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
+        """The accumulated gradient of algorithm S3; ``step`` drives the schedules of its numbers."""
+        self.follow_schedules(step)
         log_prob, value, advantage, target = self._advantages_and_targets(batch, batch.reward)
         columns = self._columns(batch, log_prob, value, advantage.sum(-1), target)
         rows = torch.arange(columns.action.shape[self._axis], device=self.device)

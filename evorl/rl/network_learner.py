@@ -64,6 +64,7 @@ class NetworkLearner(Generic[H]):
         self.moments = self._new_moments()
         self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on, for `decide`
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
+        self.records = True  # gradient steps, to replay them; a conformance check compares them with those that are not
         self.collective: Collective | None = None  # where several learners take the gradient steps together
 
     @property
@@ -216,7 +217,7 @@ class NetworkLearner(Generic[H]):
 
     def _replay(self, step: GradientStep, *arguments: Tree) -> dict[str, Tensor]:
         """``step(*arguments)``, by a replay where handing over its operations takes a part of the time."""
-        if not self.policy.light and self.device.type != "cuda":  # through time, or of images
+        if not self.records or (not self.policy.light and self.device.type != "cuda"):  # through time, or of images
             return step(*arguments)
         return self._updates.replay(step, *arguments)
 

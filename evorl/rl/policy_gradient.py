@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -29,7 +30,7 @@ from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network, NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
-from evorl.util.schedule import Schedule
+from evorl.util.schedule import Schedule, scheduled_fields
 from evorl.util.schedule import value as scheduled
 from evorl.util.types import Fraction, NonNegative
 
@@ -77,13 +78,15 @@ class Minibatch(NamedTuple):
     target: Tensor  # [..., R]
     entropy_coef: Tensor  # []: weight of the entropy bonus at this step
     critic_coef: Tensor  # []: weight of the value error
+    scheduled: Mapping[str, Tensor] = MappingProxyType({})  # each []: own keys of type `Schedule`, at this step
 
 
 class Coefficients(NamedTuple):
-    """Weights of the parts of a loss, each []."""
+    """Numbers that a loss reads, each []."""
 
     entropy: Tensor  # follows its schedule
     critic: Tensor
+    own: tuple[Tensor, ...] = ()  # an algorithm's own keys that follow schedules
 
 
 class Columns(NamedTuple):
@@ -126,8 +129,10 @@ class PolicyGradient(NetworkLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
-        entropy, critic = torch.zeros(2, device=device)
-        self.coefficients = Coefficients(entropy, critic.fill_(hyper.critic_coef))
+        shared = scheduled_fields(PolicyGradientHyper)
+        self.scheduled = tuple(name for name in scheduled_fields(type(hyper)) if name not in shared)
+        entropy, critic, *own = torch.zeros(2 + len(self.scheduled), device=device)
+        self.coefficients = Coefficients(entropy, critic.fill_(hyper.critic_coef), tuple(own))
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
         fewest, what = self._fewest_rows()
@@ -140,12 +145,16 @@ class PolicyGradient(NetworkLearner[H]):
 
     @abstractmethod
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
-        """The algorithm's loss on a minibatch, from the present policy's log-probabilities and entropy."""
+        """The algorithm's loss on a minibatch, from the present policy's log-probabilities and entropy.
+
+        It is recorded at the first gradient step and replayed without Python, so all numbers but tensors stay as they
+        were: a key that changes with the steps is a `Schedule`, which ``mini.scheduled`` has.
+        """
 
     def update(self, batch: PolicyGradientBatch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
-        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
+        self.follow_schedules(step)
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.start[:-1])
         log_prob, value, advantage, target = self._advantages_and_targets(batch, reward)
         weight = self.weight(advantage, target).sum(-1)
@@ -155,6 +164,12 @@ class PolicyGradient(NetworkLearner[H]):
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         return learned
+
+    def follow_schedules(self, step: int) -> None:
+        """Set the numbers that the loss reads to those after so many environment steps."""
+        self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
+        for name, number in zip(self.scheduled, self.coefficients.own, strict=True):
+            number.fill_(scheduled(getattr(self.hyper, name), step))
 
     def _advantages_and_targets(
         self, batch: PolicyGradientBatch, reward: Tensor
@@ -286,6 +301,7 @@ class PolicyGradient(NetworkLearner[H]):
         mini = Minibatch(
             action=columns.action, log_prob=columns.log_prob, value=columns.value, advantage=columns.advantage,
             target=columns.target, entropy_coef=coefficients.entropy, critic_coef=coefficients.critic,
+            scheduled=dict(zip(self.scheduled, coefficients.own, strict=True)),
         )  # fmt: skip
         theta = theta.detach().requires_grad_()
         out = self._outputs(theta, columns.inputs, columns.carry, columns.start)

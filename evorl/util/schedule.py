@@ -7,8 +7,8 @@ is given in environment steps; a larger budget does not stretch it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Literal, get_type_hints
 
 from evorl.util.types import NonNegative, Positive
 
@@ -39,6 +39,12 @@ class Anneal:
 
 
 Schedule = NonNegative | Anneal
+
+
+def scheduled_fields(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass whose type is `Schedule`."""
+    types = get_type_hints(kind, include_extras=True)
+    return tuple(field.name for field in fields(kind) if types[field.name] == Schedule)
 
 
 def value(schedule: Schedule, step: float) -> float:

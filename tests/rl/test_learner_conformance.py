@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.pong.world import Pong
 from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
-from evorl.rl.conformance import Nonconformity, check
+from evorl.rl.conformance import Nonconformity, _Training, check
 from evorl.rl.core import Decision, Hyper
 from evorl.rl.dqn import DQN
+from evorl.rl.policy_gradient import Loss
 from evorl.rl.ppo import PPO, Learner
 from evorl.rl.td3 import TD3
 from evorl.rl.vtrace import VTrace
+from evorl.util.schedule import Anneal, Schedule, scheduled_fields
 
 CARTPOLE, PENDULUM = Gymnasium(id="CartPole-v1"), Gymnasium(id="Pendulum-v1")
 SMALL = Net(hidden=(8,))
@@ -96,9 +99,65 @@ def alike(self: Learner, generator: torch.Generator) -> None:
     Learner._initialise(self, torch.Generator().manual_seed(1))
 
 
+def counts(self: Learner, out: Any, log_prob: Any, entropy: Any, mini: Any) -> Any:
+    self.calls = getattr(self, "calls", 0) + 1
+    loss = Learner.loss(self, out, log_prob, entropy, mini)
+    return loss._replace(total=loss.total / self.calls)
+
+
+def reads(self: Learner, out: Any, log_prob: Any, entropy: Any, mini: Any) -> Any:
+    loss = Learner.loss(self, out, log_prob, entropy, mini)
+    return loss._replace(total=loss.total * self.factor)
+
+
+def halves(self: Learner, batch: Any, step: int, iteration: int) -> Any:
+    self.factor = 0.5**iteration
+    return Learner.update(self, batch, step, iteration)
+
+
+def halves_in_place(self: Learner, batch: Any, step: int, iteration: int) -> Any:
+    self.factor = getattr(self, "factor", torch.ones(())).fill_(0.5**iteration)
+    return Learner.update(self, batch, step, iteration)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(PPO):
+    scale: Schedule = field(default_factory=lambda: Anneal(start=1.0, end=0.0, steps=256))
+
+    def learner(self, spec: Any, seed: int, device: torch.device) -> Learner:
+        return ScheduledLearner(self, spec, seed, device)
+
+
+class ScheduledLearner(Learner):
+    def loss(self, out: Any, log_prob: Any, entropy: Any, mini: Any) -> Any:
+        loss = super().loss(out, log_prob, entropy, mini)
+        return Loss(
+            loss.total * mini.scheduled["scale"],
+            {**loss.stats, "test_learner_conformance/scale": mini.scheduled["scale"]},
+        )
+
+
+def test_a_loss_reads_its_own_keys_as_scheduled() -> None:
+    hyper = Scheduled(**SHORT, minibatch=16)
+    training = _Training(hyper, CARTPOLE, seed=1)
+    training.learn(4)
+    steps = [64 * (number + 1) for number in range(4)]  # 4 slots of 16 steps in each batch
+    assert [one.metrics["test_learner_conformance/scale"] for one in training.learned] == [
+        1 - step / 256 for step in steps
+    ]
+    assert scheduled_fields(Scheduled) == ("lr", "entropy_coef", "scale")
+    check(Scheduled(**SHORT, minibatch=16, scale=Anneal(start=1.0, end=0.5, steps=256)), CARTPOLE)
+
+
+def test_a_tensor_that_changes_in_place_is_no_frozen_number() -> None:
+    check(broken(loss=reads, update=halves_in_place), CARTPOLE)
+
+
 @pytest.mark.parametrize(
     ("methods", "line"),
     [
+        ({"loss": counts}, "a number in its gradient steps changes"),
+        ({"loss": reads, "update": halves}, "a number in its gradient steps changes"),
         ({"update": named}, "'los/policy' is not a registered metric"),
         ({"update": lost}, "loss/policy is nan"),
         ({"update": idle}, "it took no gradient step"),
