@@ -11,6 +11,7 @@ import pytest
 from benchmarks.suite.searches import SEARCHES, TABLE, analyse, measured
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction import papers
+from evorl.reproduction.best_so_far import best_at, first_at
 from evorl.reproduction.loop import Request, first_job, reproduce
 from evorl.reproduction.table import Results
 
@@ -39,6 +40,12 @@ def test_searches_are_told_with_the_steps_to_the_target(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found.data["runs"]["random"][0]["best"] == [-900, -700, -700]
     assert measured(found.data).startswith("random -420") and "asha" in measured(found.data)
+
+
+def test_the_best_up_to_a_step_has_the_evaluation_of_that_step() -> None:
+    run = {"steps": [10, 20, 30], "best": [-900.0, -150.0, -100.0]}
+    assert [best_at(run, step, -2000) for step in (9, 10, 19, 20, 99)] == [-2000, -900, -900, -150, -100]
+    assert first_at(run, -150) == 20 and first_at(run, -150, beyond=True) == 30 and first_at(run, 0) is None
 
 
 def test_all_searches_have_the_same_words_and_steps_of_a_training() -> None:
