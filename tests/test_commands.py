@@ -65,7 +65,7 @@ WRONG = [
     (
         ["ec.population=3"],
         "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "
-        "ec=asha, ec=cem and 19 more (--list)\n",
+        "ec=asha, ec=cem and 19 more\n",
     ),
     (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
     (

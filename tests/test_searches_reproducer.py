@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from evorl.reproduction import papers
 from evorl.reproduction.best_so_far import best_at, first_at
 from evorl.reproduction.loop import Request, first_job, reproduce
 from evorl.reproduction.table import Results
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "suite" / "results"
 
 
 def run(place: Path, seed: int, fitness: list[float], last: float) -> SimpleNamespace:
@@ -57,6 +60,12 @@ def test_all_searches_have_the_same_words_and_steps_of_a_training() -> None:
         assert (one.rl, one.mdp, one.budget, one.eval) == (first.rl, first.mdp, first.budget, first.eval)
         assert one.ec.genes == first.ec.genes and one.ec.slots == 1
     assert {one.ec.train_steps for name, one in made.items() if "pbt" not in name} == {32_768}
+
+
+def test_the_page_of_asha_has_the_steps_of_the_table() -> None:
+    told = json.loads((RESULTS / "searches.json").read_text())["rows"]
+    page = (RESULTS.parents[2] / "docs" / "evolvers" / "asha.md").read_text()
+    assert [row[5] for row in told if row[0] != "pbt"] == re.findall(r"after\s(\d+,\d+)", page)
 
 
 @pytest.mark.slow

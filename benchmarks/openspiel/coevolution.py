@@ -1,10 +1,10 @@
 """NashConv over steps of two populations that evolve against each other, beside one learner in self-play, on poker.
 
-ec=coevolution has eight PPO learners, four for each side; their learning rates and entropy coefficients are genes. The
-mixture draws one of the four members of a side for each game. Self-play is one PPO learner of both sides, with the same
-settings and as many steps as the eight have together; its mixture draws one of its policies at all checkpoints so
-far. NashConv is OpenSpiel's, of the policies' tables; lines are means over the seeds, areas reach from the lowest to
-the highest, dotted is random play.
+ec=coevolution has eight PPO learners, four for each side; their learning rates and entropy coefficients are genes. Its
+mixture draws one of the four members of a side for each game; *one policy a side* is the first of them. Self-play is
+one PPO learner of both sides, with the same settings and as many steps as the eight have together. Its mixture draws
+one of its policies at all checkpoints so far, and *one policy a side* is the newest. NashConv is OpenSpiel's, of the
+policies' tables; lines are means over the seeds, areas reach from the lowest to the highest, dotted is random play.
 
     python benchmarks/openspiel/coevolution.py [--out benchmarks/openspiel/results] [--seeds 5]
 """
@@ -91,7 +91,7 @@ def draw(results: Results) -> Figure:
             axes.plot(grid, each.mean(0), color=COLOURS[arm], label=f"{arm}, mixture")
             axes.fill_between(grid, each.min(0), each.max(0), color=COLOURS[arm], alpha=0.2, lw=0)
             newest = np.array([np.interp(grid, run["steps"], run["policy"]) for run in runs])
-            axes.plot(grid, newest.mean(0), color=COLOURS[arm], ls="--", lw=1, label=f"{arm}, newest policies")
+            axes.plot(grid, newest.mean(0), color=COLOURS[arm], ls="--", lw=1, label=f"{arm}, one policy")
         axes.axhline(UNIFORM[game], color="grey", ls=":", lw=1)
         axes.set(title=game, xlabel="environment steps", ylabel="NashConv", ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
@@ -111,7 +111,7 @@ def main() -> None:
     header = [
         "game, arm",
         "NashConv of random play",
-        "of the newest policies",
+        "of one policy a side",
         "of the mixture",
         "seeds",
         "steps",

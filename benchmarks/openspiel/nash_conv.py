@@ -50,8 +50,8 @@ def distances(run_dir: Path) -> Iterator[Distance]:
     assert isinstance(experiment.mdp, OpenSpiel), (
         f"{run_dir} plays {type(experiment.mdp).__name__}, no game of OpenSpiel"
     )
-    kinds = {PSRO: _of_epochs, Coevolution: _of_populations}
-    yield from kinds.get(type(experiment.ec), _of_checkpoints)(run_dir, experiment, experiment.mdp)
+    kinds = ((PSRO, _of_epochs), (Coevolution, _of_populations), (object, _of_checkpoints))
+    yield from next(of for kind, of in kinds if isinstance(experiment.ec, kind))(run_dir, experiment, experiment.mdp)
 
 
 def _of_checkpoints(run_dir: Path, experiment: Experiment, world: OpenSpiel) -> Iterator[Distance]:

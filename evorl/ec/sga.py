@@ -1,6 +1,7 @@
 """A genetic algorithm that keeps its elite.
 
-Each generation the best ``elites`` of the population stay, and children take the other places (K. A. De Jong, "An
+Each generation the best ``elites`` of the population compete with the children for the places, so that the best is
+never lost (K. A. De Jong, "An
 analysis of the behavior of a class of genetic adaptive systems", 1975, reproductive plan R2). Parents win binary
 tournaments, or are drawn from the best of the population (truncation selection, as in F. P. Such et al., "Deep
 neuroevolution", arXiv 1712.06567, whose algorithm is ``selection=truncation crossover=0 elites=1``). With fewer
@@ -29,7 +30,7 @@ class SGA(Genetic):
     """An elitist genetic algorithm, generational or steady state."""
 
     elites: Natural = 1
-    """Number of best individuals that stay regardless of the children; they count towards the population."""
+    """Number of best individuals that compete with the children for a place in the next population."""
     selection: Literal["tournament", "truncation"] = "tournament"
     """Parents win binary tournaments, or are drawn from the best."""
     truncation: Fraction = 0.2

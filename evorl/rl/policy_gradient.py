@@ -130,8 +130,8 @@ class PolicyGradient(NetworkLearner[H]):
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
         shared = scheduled_fields(PolicyGradientHyper)
-        self.scheduled = tuple(name for name in scheduled_fields(type(hyper)) if name not in shared)
-        entropy, critic, *own = torch.zeros(2 + len(self.scheduled), device=device)
+        self.own_schedules = tuple(name for name in scheduled_fields(type(hyper)) if name not in shared)
+        entropy, critic, *own = torch.zeros(2 + len(self.own_schedules), device=device)
         self.coefficients = Coefficients(entropy, critic.fill_(hyper.critic_coef), tuple(own))
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
@@ -168,7 +168,7 @@ class PolicyGradient(NetworkLearner[H]):
     def follow_schedules(self, step: int) -> None:
         """Set the numbers that the loss reads to those after so many environment steps."""
         self.coefficients.entropy.fill_(scheduled(self.hyper.entropy_coef, step))
-        for name, number in zip(self.scheduled, self.coefficients.own, strict=True):
+        for name, number in zip(self.own_schedules, self.coefficients.own, strict=True):
             number.fill_(scheduled(getattr(self.hyper, name), step))
 
     def _advantages_and_targets(
@@ -301,7 +301,7 @@ class PolicyGradient(NetworkLearner[H]):
         mini = Minibatch(
             action=columns.action, log_prob=columns.log_prob, value=columns.value, advantage=columns.advantage,
             target=columns.target, entropy_coef=coefficients.entropy, critic_coef=coefficients.critic,
-            scheduled=dict(zip(self.scheduled, coefficients.own, strict=True)),
+            scheduled=dict(zip(self.own_schedules, coefficients.own, strict=True)),
         )  # fmt: skip
         theta = theta.detach().requires_grad_()
         out = self._outputs(theta, columns.inputs, columns.carry, columns.start)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Literal, get_type_hints
 
 from evorl.util.types import NonNegative, Positive
@@ -41,6 +42,7 @@ class Anneal:
 Schedule = NonNegative | Anneal
 
 
+@cache
 def scheduled_fields(kind: type) -> tuple[str, ...]:
     """The fields of a dataclass whose type is `Schedule`."""
     types = get_type_hints(kind, include_extras=True)

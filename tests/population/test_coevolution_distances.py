@@ -12,13 +12,13 @@ from harness import go
 
 pytest.importorskip("pyspiel")
 from benchmarks.openspiel.coevolution import ARMS, COEVOLUTION, SETTINGS
-from benchmarks.openspiel.nash_conv import distances
+from benchmarks.openspiel.nash_conv import _members, distances
+from evorl.cli.config import experiment_of_run
 from evorl.jobs.saved_policies import checkpoint_of
 from evorl.mdp.openspiel.equilibrium import nash_conv_of
 
 
 def test_a_side_draws_one_of_its_own_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the policies are the numbers of members, and NashConv is what each side draws."""
     there = tmp_path / "run"
     small = ("ec.population=4", "ec.train_steps=512", "budget.steps=8000", "rl.slots=16", "rl.minibatch=128")
     words = (*QUICK, "mdp=openspiel", "mdp.game=kuhn_poker", *SETTINGS, *ARMS[COEVOLUTION], *small)
@@ -38,4 +38,6 @@ def test_a_side_draws_one_of_its_own_members(tmp_path: Path, monkeypatch: pytest
     sides = {
         line["id"]: line["side"] for line in map(json.loads, (there / "population.jsonl").read_text().splitlines())
     }
-    assert {*sides.values()} == {0, 1}
+    experiment = experiment_of_run(there, ())
+    members = _members(there, "latest", experiment, experiment.mdp)
+    assert [sides[number] for number in members] == [0, 0, 1, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,12 @@ REPLAY: dict[str, Any] = {"slots": 2, "horizon": 16, "warm_up": 32, "batch": 8, 
         pytest.param(PPO(**SHORT, minibatch=16), CARTPOLE, id="ppo"),
         pytest.param(PPO(**SHORT, minibatch=32, normalize_inputs=True), PENDULUM, id="ppo-normalised"),
         pytest.param(PPO(slots=4, horizon=16, minibatch=32, net=Net(hidden=(8,), lstm=8)), Pong(), id="ppo-lstm"),
+        pytest.param(
+            PPO(**SHORT, minibatch=16, compile=True),
+            CARTPOLE,
+            id="ppo-compiled",
+            marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: make test-all"),
+        ),
         pytest.param(A2C(**SHORT), Pong(), id="a2c"),
         pytest.param(DQN(**REPLAY), CARTPOLE, id="dqn"),
         pytest.param(TD3(**{**REPLAY, "net": TD3().net}), PENDULUM, id="td3"),
