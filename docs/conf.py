@@ -88,7 +88,13 @@ API = {
     "Evolvers": chosen_by("ec"),
     "Opponents": ["evorl.opponents.core"],
     "Clusters": ["evorl.cluster.core"],
-    "Tools": ["evorl.util.seed", "evorl.util.types", "evorl.cli.plugin_check"],
+    "Tools": [
+        "evorl.util.seed",
+        "evorl.util.schedule",
+        "evorl.util.types",
+        "evorl.util.closes",
+        "evorl.cli.plugin_check",
+    ],
     "Mathematics": sorted(f"evorl.ops.{module.name}" for module in iter_modules(import_module("evorl.ops").__path__)),
 }
 """Modules with a page each, by the part of the API index."""
