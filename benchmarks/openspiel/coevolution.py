@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.openspiel.psro import UNIFORM
 from benchmarks.speed.common import arguments, machine, page, save, start_run, versions
+from evorl.reproduction.figures import legends, panels
 
 STEPS = {"kuhn_poker": 160_000, "leduc_poker": 240_000}
 POINTS = 10
@@ -82,8 +83,8 @@ def rows(results: Results) -> Iterator[list[str]]:
 
 
 def draw(results: Results) -> Figure:
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, (game, arms) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
+    figure, every = panels([*results], "environment steps", "NashConv")
+    for axes, (game, arms) in zip(every, results.items(), strict=True):
         for arm, runs in arms.items():
             grid = np.arange(1, POINTS + 1) * STEPS[game] / POINTS
             grid = grid[grid >= max(run["steps"][0] for run in runs)]  # the first whole population of each seed
@@ -93,10 +94,8 @@ def draw(results: Results) -> Figure:
             newest = np.array([np.interp(grid, run["steps"], run["policy"]) for run in runs])
             axes.plot(grid, newest.mean(0), color=COLOURS[arm], ls="--", lw=1, label=f"{arm}, one policy")
         axes.axhline(UNIFORM[game], color="grey", ls=":", lw=1)
-        axes.set(title=game, xlabel="environment steps", ylabel="NashConv", ylim=(0, None))
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False, fontsize=8)
-    return figure
+        axes.set_ylim(0)
+    return legends(figure)
 
 
 def main() -> None:
