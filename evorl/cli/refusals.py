@@ -31,7 +31,7 @@ from evorl.util.typed import has_place, shown, unknown
 PLACE = {"hydra.run.dir": "run output dir directory"}
 """A key of Hydra that users look for under other names, with the words of these names."""
 SHOWN = 4
-"""An unknown key's message names at most so many of the choices that have it, or all if one more completes the list."""
+"""Where a group has no choice yet, the message of an unknown key names at most so many of those that have the key."""
 ALIKE = 0.8
 """Minimum similarity (difflib's ratio) of a key of another choice to be suggested."""
 
@@ -259,7 +259,8 @@ def _elsewhere(keys: Keys, parts: Sequence[str], names: Sequence[str], key: str,
     group, name = parts[0], ".".join(parts[1:])
     selection = f"{group}={keys.choices.get(group)}"
     if homes := [*_choices_with(keys.hydra, group, name)]:
-        more = f" and {len(homes) - SHOWN} more" if len(homes) > SHOWN + 1 else ""
+        any_will_do = keys.choices.get(group) == "none" and len(homes) > SHOWN + 1
+        more = f" and {len(homes) - SHOWN} more" if any_will_do else ""
         return f" of {selection}; it belongs to {', '.join(homes[:SHOWN] if more else homes)}{more}"
     misspelt = key != ".".join(parts) and any(one_edit(parts[-1], other) for other in names)  # mdp.yeward.gamma
     if not misspelt and (hint := below(key, value, lambda other: lookup(keys.config, other) is not None)):

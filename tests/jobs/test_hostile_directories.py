@@ -22,7 +22,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return base_runs(tmp_path_factory.mktemp("bases"))
 
 
-@pytest.mark.slow_cases(but=("0", "1", "2"))
+@pytest.mark.slow_cases(but=("0", "1"))
 @pytest.mark.parametrize("ten", range(10))
 def test_a_damaged_directory_costs_a_line(
     ten: int, bases: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
