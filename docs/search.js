@@ -29,6 +29,7 @@ const KEYWORDS = {
   vtrace: "vtrace impala",
   evolution: "genetic algorithm evolutionary strategy",
 };
+const EVOLVER = /^evolvers\/(\w+)$/; // whose page is found by its word after ec=
 const HEADING = 3;
 const BEHIND = 0.4; // of the API and the internals
 
@@ -45,7 +46,7 @@ Search.performTermsSearch = (searchTerms, excludedTerms) => {
   const { terms, titleterms, docnames, filenames, titles } = Search._index;
   const stemmer = new Stemmer();
   const keywords = docnames.map((name) =>
-    splitQuery((KEYWORDS[name] ?? "").toLowerCase()).map((word) => stemmer.stemWord(word)),
+    splitQuery((KEYWORDS[name] ?? EVOLVER.exec(name)?.[1] ?? "").toLowerCase()).map((word) => stemmer.stemWord(word)),
   );
   const scores = docnames.map(() => 0);
   for (const word of searchTerms) {

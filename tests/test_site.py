@@ -58,7 +58,7 @@ with these questions in mind."""
 HELD_OUT = {
     "deep q learning": "dqn", "soft actor critic": "sac", "proximal policy optimization": "ppo",
     "importance sampling": "vtrace", "evolution strategies": "evolution", "crossover mutation": "evolution",
-    "pareto front": "populations", "tournament between agents": "opponents", "skill rating": "opponents",
+    "pareto front": "nsga2", "tournament between agents": "opponents", "skill rating": "opponents",
     "image observations": "atari", "breakout": "atari", "card games": "worlds", "train on a cluster": "cluster",
     "number of CPU cores": "cluster", "crashed worker": "cluster", "android app": "export",
     "plot learning curve": "reports", "statistical significance": "reports", "upload metrics": "records",
