@@ -25,7 +25,7 @@ def run(place: Path, seed: int, fitness: list[float], last: float) -> SimpleName
     lines = [{"id": n, **own, "objectives": {"fitness": x}, "step": 10 * (n + 1)} for n, x in enumerate(fitness)]
     (place / "population.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = {"ec.objectives": ["fitness"]}
-    return SimpleNamespace(directory=place, seed=seed, config=config, result={"fitness": last}, seconds=3.0)
+    return SimpleNamespace(directory=place, seed=seed, config=config, result={"fitness": last})
 
 
 def test_searches_are_told_with_the_steps_to_the_target(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_searches_are_told_with_the_steps_to_the_target(tmp_path: Path) -> None:
     assert analyse(Results("ci", [], {})) is None
     found = analyse(Results("ci", runs, {}))
     assert found is not None
-    assert [[name, seeds, count, there, steps] for name, seeds, count, _, there, steps, _ in found.rows] == [
+    assert [[name, seeds, count, there, steps] for name, seeds, count, _, there, steps in found.rows] == [
         ["random", "2", "3", "1 of 2", "-"], ["asha", "2", "3", "2 of 2", "15"]
     ]  # fmt: skip
     assert found.data["runs"]["random"][0]["best"] == [-900, -700, -700]

@@ -61,7 +61,7 @@ def by_search(runs: Sequence[RunRecord]) -> dict[str, list[dict[str, Any]]]:
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in SEARCHES}
     for run in sorted(runs, key=lambda run: int(run.seed)):
         if (best := best_so_far(run, WORST)) is not None and run.result is not None:
-            own = {"seed": int(run.seed), "return": float(run.result["fitness"]), "seconds": run.seconds}
+            own = {"seed": int(run.seed), "return": float(run.result["fitness"])}
             groups[run.directory.parent.name].append({**own, **best})
     return {name: found for name, found in groups.items() if found}
 
@@ -72,7 +72,7 @@ def row(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name, str(len(runs)), f"{np.median([len(run['best']) for run in runs]):.0f}",
         score_text(score([run["return"] for run in runs]), 0), f"{sum(np.isfinite(when))} of {len(runs)}",
-        f"{middle:,.0f}" if np.isfinite(middle) else "-", f"{np.median([run['seconds'] for run in runs]):.0f}",
+        f"{middle:,.0f}" if np.isfinite(middle) else "-",
     ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def analyse(results: Results) -> Analysis | None:
     if not groups:
         return None
     return Analysis(
-        header=["search", "seeds", "evaluations", "return of the best", "seeds at -200", "steps to -200", "seconds"],
+        header=["search", "seeds", "evaluations", "return of the best", "seeds at -200", "steps to -200"],
         rows=[row(name, runs) for name, runs in groups.items()],
         pictures=[Picture("searches", CAPTION, draw(groups))],
         data={"runs": groups},

@@ -1,13 +1,12 @@
 """A genetic algorithm that keeps its elite.
 
-Each generation the best ``elites`` of the population compete with the children for the places, so that the best is
-never lost (K. A. De Jong, "An
-analysis of the behavior of a class of genetic adaptive systems", 1975, reproductive plan R2). Parents win binary
-tournaments, or are drawn from the best of the population (truncation selection, as in F. P. Such et al., "Deep
-neuroevolution", arXiv 1712.06567, whose algorithm is ``selection=truncation crossover=0 elites=1``). With fewer
-children than places only the worst of the population go: ``offspring=1`` is the steady-state form (D. Whitley, "The
-GENITOR algorithm and selection pressure", 1989), in which, with ``elites`` as large as the population, a child must be
-better than the worst to enter.
+Each generation the best ``elites`` of the population compete with the children for the places, so with one or more
+the best is never lost (K. A. De Jong, "An analysis of the behavior of a class of genetic adaptive systems", 1975,
+reproductive plan R2). Parents win binary tournaments, or are drawn from the best of the population (truncation
+selection, as in F. P. Such et al., "Deep neuroevolution", arXiv 1712.06567, whose algorithm is
+``selection=truncation crossover=0 elites=1``). With fewer children than places only the worst of the population go:
+``offspring=1`` is the steady-state form (D. Whitley, "The GENITOR algorithm and selection pressure", 1989), in which,
+with ``elites`` as large as the population, a child must be better than the worst to enter.
 
 What differs from Such et al.: an elite keeps the fitness it has, and is not evaluated again.
 """
