@@ -10,7 +10,7 @@ const KEYWORDS = {
   reports: "confidence interval export plot compare latex",
   records: "W&B wandb log logging weights biases",
   opponents: "elo agent multi multiplayer past selves payoff matrix",
-  populations: "quality diversity multi objective objectives lifetime pretrained warm start",
+  populations: "quality diversity pareto front multi objective objectives lifetime pretrained warm start",
   searches: "hyperparameters tune tuning grid search bayesian",
   cluster: "distributed training parallel multiprocessing",
   learners: "multiple gpus data parallel",

@@ -47,6 +47,7 @@ QUESTIONS = {
     "learning rate schedule": "algorithms", "recurrent policy": "algorithms", "multiple GPUs": "learners",
     "custom network architecture": "plugins", "reward shaping": "worlds", "action masking": "write_a_world",
     "frame stacking": "atari", "genetic algorithm": "evolution", "quality diversity": "populations",
+    "pareto front": "populations",
     "elo": "opponents", "multi-agent": "opponents", "train against itself": "opponents",
     "confidence intervals": "reports", "export csv": "reports", "early stopping": "searches",
     "grid search": "running", "tune hyperparameters": "searches", "distributed training": "cluster",
@@ -58,7 +59,7 @@ with these questions in mind."""
 HELD_OUT = {
     "deep q learning": "dqn", "soft actor critic": "sac", "proximal policy optimization": "ppo",
     "importance sampling": "vtrace", "evolution strategies": "evolution", "crossover mutation": "evolution",
-    "pareto front": "nsga2", "tournament between agents": "opponents", "skill rating": "opponents",
+    "swarm optimization": "pso", "tournament between agents": "opponents", "skill rating": "opponents",
     "image observations": "atari", "breakout": "atari", "card games": "worlds", "train on a cluster": "cluster",
     "number of CPU cores": "cluster", "crashed worker": "cluster", "android app": "export",
     "plot learning curve": "reports", "statistical significance": "reports", "upload metrics": "records",
