@@ -38,6 +38,11 @@ def blocks(page: Path) -> list[Block]:
     return [Block(label, text) for _, label, text in found]
 
 
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
 def lines(page: Path) -> list[str]:
     """The commands of a page's blocks, comments and prompts left out."""
     text = "\n".join(block.text for block in blocks(page) if block.label in ("sh", "console")).replace("\\\n", " ")

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from forked import evorl
 from harness import script
-from page_commands import EVOLVERS, PAGES, ROOT, blocks, is_read, lines, only_reading, ours, within_sentences
+from page_commands import EVOLVERS, PAGES, ROOT, blocks, is_read, lines, only_reading, ours, prose, within_sentences
 
 from evorl.mdp.football import Football
 
@@ -150,16 +150,21 @@ def test_what_is_not_run_stands_in_the_docs() -> None:
     assert unread == ["evorl run resume=runs/breakout budget.steps=20_000_000"]
 
 
+def test_items_of_a_list_have_lines_of_their_own() -> None:
+    """A list whose lines were joined stands on the site as one paragraph."""
+    for page in PAGES:
+        joined = re.findall(r"^(?! {4}).*[.:;)`] +[*-] +[A-Z`].*$", prose(page), re.MULTILINE)
+        assert joined == [], f"{page.name}: {joined[0]}"
+
+
 def test_blocks_with_commands_have_their_label() -> None:
     """So the tests find them: ``sh`` and ``console`` for a shell, ``python``; each block has a label."""
     command = re.compile(r"^\s*(\w*\$ +)?(python -m |evorl \w|pip install|make \w)|(import|from) evorl", re.MULTILINE)
     for page in PAGES:
-        text = page.read_text()
         for label, block in blocks(page):
             assert label, f"{page.name}: a block without a label: {block}"
             assert label in ("sh", "console", "python") or not command.search(block), f"{page.name}: {label}: {block}"
-        outside = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.DOTALL | re.MULTILINE)
-        indented = "\n".join(re.findall(r"^    .*", outside, re.MULTILINE))
+        indented = "\n".join(re.findall(r"^    .*", prose(page), re.MULTILINE))
         assert not command.search(indented), f"{page.name}: {indented}"
 
 
