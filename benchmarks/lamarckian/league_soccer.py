@@ -115,7 +115,9 @@ def analyse(results: Results) -> Analysis | None:
 def measured(data: Mapping[str, Any]) -> str:
     found = [Outcome(**each) for each in data["outcomes"]]
     score, ahead = (mean_text(values, 2) for values in ([x.score_first for x in found], [x.ahead[-1] for x in found]))
-    return f"score of the main agent against the policy that all began with {score}, {ahead} goals ahead of rule players"
+    return (
+        f"score of the main agent against the policy that all began with {score}, {ahead} goals ahead of rule players"
+    )
 
 
 TINY = ("rl.minibatch=80", "eval.every=4000")

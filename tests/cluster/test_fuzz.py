@@ -286,6 +286,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         one = made[-1]
         if one.pool is None:
             one.begin(pool)
+        one.interrupt()  # before it: until all of its messages are read, the awaited answers may have come
         one.remove(lambda: poll(pool, 0.01))
         one.interrupt()  # after it: this poll may be the run's last
         poll(pool, timeout_s)
