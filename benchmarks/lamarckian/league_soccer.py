@@ -139,9 +139,9 @@ TABLE = Table(
             ),
         ),
         "ci": Profile(
-            "6,000,000 steps of self-play, 24,000,000 of the league; one seed",
-            2.5,
-            sweeps("0", ("budget.steps=6_000_000",), ("budget.steps=24_000_000",)),
+            "6,000,000 steps of self-play, 12,000,000 of the league; one seed",
+            1.5,
+            sweeps("0", ("budget.steps=6_000_000",), ("budget.steps=12_000_000",)),
         ),
         "paper": Profile(
             "6,000,000 steps of self-play, 100,000,000 of the league; 3 seeds",
