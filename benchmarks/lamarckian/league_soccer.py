@@ -6,7 +6,7 @@ agent, a main exploiter and two league exploiters, each with a quarter of the le
 rule players; evaluations are games against them, and change nothing. Two agents learn at a time, with one core each.
 
 *Ahead*: goals of the main agent's team minus those of the middle rule players, of the deterministic policy, a mean of
-64 games, at the first evaluation and at the last. *Score*: the main agent's share of the points of its games, where a
+13 games, at the first evaluation and at the last. *Score*: the main agent's share of the points of its games, where a
 win is 1 and a draw 1/2 and old games have faded: against the policy that all began with, and against the snapshot that
 is hardest for it. Steps are those of a game, which all ten players take together.
 """

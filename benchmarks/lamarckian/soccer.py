@@ -3,7 +3,7 @@
 Settings are those of conf/experiment/lamarckian/ppo_soccer: first 4,000,000 steps of self-play with players all over
 the field at each kick-off (mdp.restart.scatter=12), then usual games against that rule player, which end by the
 clock, so another machine has other numbers. Two seeds run side by side, with one core each. *Ahead*: goals of the
-team minus those of the rule player, of the deterministic policy, a mean of 128 games, while it plays that rule
+team minus those of the rule player, of the deterministic policy, a mean of 64 games, while it plays that rule
 player. Seconds and steps are those of both parts. The aim is two goals a game.
 """
 

@@ -19,6 +19,7 @@ from evorl.rl.core import Acting, Decision, Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena, slots_of
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Shifted
+from evorl.util.text import listed
 
 Which = Literal["best", "median"]
 Shown = tuple[Array, float]
@@ -72,7 +73,7 @@ def film(
     names = [world.side_names[side] for side in sides] if world.side_names else []
     begin = partial(limited_arena, world, world.sides, keys, max_steps)
     return film_of_game(
-        world, begin, InRows(learner, slots, game * world.sides), _no_noise, " and ".join(names), steps_per_second
+        world, begin, InRows(learner, slots, game * world.sides), _no_noise, listed(names), steps_per_second
     )
 
 

@@ -1,10 +1,11 @@
-"""Text of data (names, reasons, versions, exceptions of others) made safe to show to a person."""
+"""Text for a person: that of data (names, reasons, exceptions of others) made safe to show, and lists of names."""
 
 from __future__ import annotations
 
 import logging
 import re
 import traceback
+from collections.abc import Sequence
 from typing import TextIO
 
 _CONTROLS = "\0-\x1f\x7f-\x9f"  # C0 with ESC, CR and NUL; DEL; C1
@@ -27,6 +28,11 @@ def printable(text: object, *, lines: bool = False) -> str:
 def say(text: object, stream: TextIO | None = None) -> None:
     """Print text of any origin, at once, as `printable`; it may have several lines."""
     print(printable(text, lines=True), file=stream, flush=True)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: ``"a, b and c"``."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
 class PrintableRecords(logging.Filter):

@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 
 from evorl.util.errors import BadRequest, reason
-from evorl.util.text import printable, say
+from evorl.util.text import listed, printable, say
 
 BIDI = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
 
@@ -52,6 +52,10 @@ def test_say_keeps_lines() -> None:
     out = io.StringIO()
     say("one\n\x1b[2Jtwo", out)
     assert out.getvalue() == "one\n\\x1b[2Jtwo\n"
+
+
+def test_names_are_listed_as_in_a_sentence() -> None:
+    assert [listed([*names]) for names in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_records_of_the_log_are_printable(caplog: pytest.LogCaptureFixture) -> None:
