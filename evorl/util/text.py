@@ -32,7 +32,8 @@ def say(text: object, stream: TextIO | None = None) -> None:
 
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them: ``"a, b and c"``."""
-    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+    *before, last = names or [""]
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 class PrintableRecords(logging.Filter):

@@ -36,7 +36,7 @@ def compared(learner: Any, model: onnx.ModelProto, rows: int = 24) -> tuple[Comp
         alone.append(float((np.abs(expected - actual) / np.maximum(1, np.abs(expected))).max()))
         differ(expected, actual, scale)
 
-    beside.differ = watched  # type: ignore[method-assign]
+    vars(beside)["differ"] = watched
     (seen,), draw = learner.spec.inputs, torch.Generator().manual_seed(3)
     x = 255 * torch.rand(rows, *seen.shape, generator=draw) * torch.rand(rows, *(1 for _ in seen.shape), generator=draw)
     x = x.to(torch.uint8) if seen.dtype == "uint8" else x

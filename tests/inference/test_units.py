@@ -139,7 +139,7 @@ ACTIONS = {
 }
 
 
-class Sides(ParallelEnv):  # type: ignore[misc]
+class Sides(ParallelEnv):  # type: ignore[misc]  # PettingZoo's classes have no types for mypy
     """Agents that see noise for nine moves, with the actions of a case."""
 
     metadata = {"name": "sides", "render_modes": []}  # noqa: RUF012

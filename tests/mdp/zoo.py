@@ -11,7 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 NAMES = ("ant", "bee", "cat")
 
 
-class Parallel(ParallelEnv):  # type: ignore[misc]
+class Parallel(ParallelEnv):  # type: ignore[misc]  # PettingZoo's classes have no types for mypy
     """Each agent counts its actions. The ant dies after 2 steps, the bee comes after 1, and all are cut after 5."""
 
     metadata = {"name": "counts", "render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
@@ -69,7 +69,7 @@ class Parallel(ParallelEnv):  # type: ignore[misc]
         return np.full((4, 4, 3), 10 * self.t, np.uint8)
 
 
-class Turns(AECEnv):  # type: ignore[misc]
+class Turns(AECEnv):  # type: ignore[misc]  # PettingZoo's classes have no types for mypy
     """Agents take turns; each action is a gift to the next agent. The ant dies after two of them, the others later."""
 
     metadata = {"name": "gifts", "render_modes": [], "is_parallelizable": False}  # noqa: RUF012
@@ -148,7 +148,7 @@ class Doubled:
         return env
 
 
-class Unlike(ParallelEnv):  # type: ignore[misc]
+class Unlike(ParallelEnv):  # type: ignore[misc]  # PettingZoo's classes have no types for mypy
     """One agent sees a map and takes two choices, or two numbers; the other one sees a signal and takes one.
 
     A step rewards who did what its observation says.
