@@ -179,7 +179,11 @@ def _aggregates(scores: Scores, values: Sequence[Sequence[float]]) -> dict[str, 
     """Each statistic of a group. On one world the median is over runs: over means of worlds it would be the mean."""
     middle = median if len(values) > 1 else _median_of_runs
     statistics = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
-    return statistics if scores.target is None else statistics | {GAP: estimate(optimality_gap(scores.target), *values)}
+    if scores.target is None:
+        return statistics
+    sign = -1.0 if scores.lowest else 1.0  # the gap is on the side of the worse scores
+    signed = [[sign * x for x in runs] for runs in values]
+    return statistics | {GAP: estimate(optimality_gap(sign * scores.target), *signed)}
 
 
 def _median_of_runs(runs: Floats) -> Any:

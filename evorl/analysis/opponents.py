@@ -5,7 +5,6 @@ Shapes: N tables, one for each evaluation, K opponents in the order in which the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from evorl.analysis.fronts import RASTER_ABOVE
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, further_lines
 from evorl.analysis.statistics import Floats
-from evorl.analysis.tables import Row, summary_metrics
+from evorl.analysis.tables import Row, fittest_first
 from evorl.util.text import printable
 from evorl.util.types import Fraction, Natural, Steps
 
@@ -119,7 +118,7 @@ def of_fittest(groups: Sequence[Group], title: str, read: Callable[[RunRecord], 
     """Return what is read of the fittest run that has it of each group, by title, for at most `MAX_GROUPS` groups."""
     logs: dict[str, T] = {}
     for group in groups[:MAX_GROUPS]:
-        for run in sorted(group.runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf)):
+        for run in fittest_first(group.runs):
             if (log := read(run)) is not None:
                 which = f" ({run.directory.name})" if len(group.runs) > 1 else ""
                 logs[(f"{title}: {group.label}" if len(groups) > 1 else title) + which] = log

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, flatten, further_lines, is_number, read_json
 from evorl.analysis.statistics import Floats
-from evorl.analysis.sweeps import SEARCH_FILE, read_best, seeks_lowest
-from evorl.analysis.tables import Row, summary_metrics
+from evorl.analysis.sweeps import SEARCH_FILE, read_best
+from evorl.analysis.tables import Row, fittest_first
 from evorl.ec.core import ranks_by_fitness
 from evorl.ops.pareto import front
 from evorl.util import run_directory
@@ -222,8 +222,7 @@ def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
     logs: dict[str, PopulationLog] = {}
     for group in groups:
         runs = [run for run in group.runs if run_directory.exists(run.directory, "population.jsonl")]
-        sign = 1.0 if seeks_lowest(runs) else -1.0
-        for run in sorted(runs, key=lambda run: sign * summary_metrics(run).get("fitness", sign * math.inf))[:1]:
+        for run in fittest_first(runs)[:1]:
             if len(logs) < MAX_GROUPS and (population := read_population_log(run)):
                 which = f" ({Path(run.directory).name})" if len(group.runs) > 1 else ""
                 logs[(group.label if len(groups) > 1 else "Population") + which] = population

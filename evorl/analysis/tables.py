@@ -13,7 +13,7 @@ import numpy as np
 from evorl.analysis import csv_files
 from evorl.analysis.groups import Group, format_value, telling
 from evorl.analysis.runs import RunRecord, State, is_number
-from evorl.analysis.sweeps import PendingJob
+from evorl.analysis.sweeps import PendingJob, seeks_lowest
 from evorl.ops.student_t import half_width
 from evorl.util.numbers import format_fixed, format_number, short_texts
 from evorl.util.text import printable
@@ -45,6 +45,12 @@ def summary_metrics(run: RunRecord) -> dict[str, float]:
         "fitness": (run.result or {}).get("fitness", own),
     }
     return {key: float(value) for key, value in columns.items() if is_number(value)}
+
+
+def fittest_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Sort runs: the best one first, be it the highest or the lowest (`seeks_lowest`); those without a fitness last."""
+    sign = 1.0 if seeks_lowest(runs) else -1.0
+    return sorted(runs, key=lambda run: sign * summary_metrics(run).get("fitness", sign * math.inf))
 
 
 def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> list[Row]:

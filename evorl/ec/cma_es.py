@@ -5,7 +5,7 @@ diagonal: sep-CMA-ES (Ros & Hansen 2008), linear in time and memory. Coordinates
 
 What differs from the package: samples of a generation are drawn at once, from keyed generators; genes are kept within
 their bounds by drawing again (the package's way) a few times, then by clipping; individuals that failed rank last,
-where the mean is, so they neither draw it nor push it away.
+where the mean is, and their weights are left out of the covariance, so they say nothing about either.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ class Strategy(Generational):
         self.population = [evaluation for evaluation, fine in zip(evaluations, sound, strict=True) if fine]
         if sound.any():
             x = np.where(sound[:, None], vectors(self.space, evaluations) / self.scales, self.cma.mean)
+            before = self.cma._C
             self.cma.tell([(point, -worth) for point, worth in zip(x, f.tolist(), strict=True)])
+            # eq. 47 takes cμ w C for a weight and gives cμ w y yᵀ, where y of who failed is 0: give back what it took
+            self.cma._C += self.cma._cmu * self.cma._weights[sound.sum() :].sum() * before
             self.cma._sigma = float(max(self.cma._sigma, SMALLEST))
         return {"population/sigma": self.cma._sigma}
 

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from evorl.ops.shapes import check_shapes
 
+LARGEST = 88.0
+"""The largest whole number whose exponential is a float32. An infinite ratio would have no gradient, not even 0."""
+
 
 def ppo_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
     """The clipped surrogate, negated, and the fraction of samples it clips, both [] (Schulman et al. 2017, eq. 7)."""
@@ -28,7 +31,7 @@ def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: f
     """
     check_shapes(logp=(logp, "..."), old_logp=(old_logp, "..."), advantage=(advantage, "..."))
     old_logp, advantage = old_logp.detach(), advantage.detach()
-    surrogate = (logp - old_logp).exp() * advantage
+    surrogate = (logp - old_logp).clamp(max=LARGEST).exp() * advantage
     bound = advantage + clip * advantage.abs()  # min(r A, clip(r) A) = min(r A, A + ε |A|): half the operations
     return surrogate.clamp(max=bound), surrogate.detach() > bound
 
@@ -64,7 +67,7 @@ def approximate_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
     Mean of r - 1 - log r with r = new / old (Schulman 2020, "Approximating KL divergence", k3).
     """
     check_shapes(logp=(logp, "..."), old_logp=(old_logp, "..."))
-    log_ratio = logp - old_logp
+    log_ratio = (logp - old_logp).clamp(max=LARGEST)
     return (log_ratio.expm1() - log_ratio).mean()
 
 
@@ -76,10 +79,12 @@ def normalize(advantage: Tensor) -> Tensor:
 
 
 def normalize_within(advantage: Tensor, mask: Tensor) -> Tensor:
-    """The same over the elements of a mask; others are arbitrary."""
+    """The same over the elements of a mask; 0 outside it."""
     count = mask.sum().clamp(min=1)
-    centred = advantage - torch.where(mask, advantage, 0.0).sum() / count
-    variance = torch.where(mask, centred, 0.0).square().sum() / count
+    largest = torch.where(mask, advantage, -torch.inf).amax()
+    centred = torch.where(mask, advantage - largest, 0.0)  # around one of them: equal ones vary by exactly 0
+    centred = torch.where(mask, centred - centred.sum() / count, 0.0)
+    variance = centred.square().sum() / count
     return centred * (variance + 1e-12).rsqrt()
 
 

@@ -1,7 +1,8 @@
 """Soft actor-critic with automatic temperature (Haarnoja et al. 2018, arXiv 1812.05905, algorithm 1).
 
 The actor maximises value plus entropy: its actions are tanh(u), u Gaussian with mean and deviation from the state. The
-temperature alpha, the weight of the entropy, follows a target entropy of -1 per component of an action.
+temperature alpha, the weight of the entropy, follows a target entropy of -1 per component of an action. Returns of n
+steps (`n_step`) leave out the entropies of the steps in between.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 from evorl.analysis.comparison import VERDICT, comparison_rows, summary
 from evorl.analysis.groups import Group, group_runs
 from evorl.analysis.importance import importance
+from evorl.analysis.opponents import of_fittest
 from evorl.analysis.population import population_logs
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.scores import world_scores
@@ -73,6 +74,17 @@ def test_the_comparison_names_the_lowest_first(tmp_path: Path) -> None:
     assert [row["kind"] for row in turned] == ["c", "a", "b"] and turned[0][VERDICT] == "highest"
 
 
+def test_the_optimality_gap_is_on_the_side_of_the_worse(tmp_path: Path) -> None:
+    groups = group_runs([run for group in jobs(tmp_path) for run in group.runs], ("kind",))
+    (scores,) = world_scores("world", groups, 20.0)
+    gaps = {row["kind"]: row["optimality gap"] for row in comparison_rows(scores)}
+    assert gaps == pytest.approx({"a": 2.1, "b": 0.0, "c": 42.1})
+    jobs(tmp_path, "maximize")
+    (scores,) = world_scores("world", groups, 22.0)
+    gaps = {row["kind"]: row["optimality gap"] for row in comparison_rows(scores)}
+    assert gaps["c"] == 0.0 and gaps["b"] == pytest.approx(14.9)
+
+
 def test_importance_and_the_figure_name_the_lowest(tmp_path: Path) -> None:
     groups = jobs(tmp_path)
     shown, found = sweep_fitness(groups), importance(groups)
@@ -94,5 +106,7 @@ def test_the_population_that_is_shown_is_of_the_best_run(tmp_path: Path) -> None
         run.directory.mkdir()
         (run.directory / "population.jsonl").write_text(json.dumps(line) + "\n")
     assert [log.run.result for log in population_logs([group]).values()] == [{"fitness": pytest.approx(21.0)}]
+    assert [*of_fittest([group], "Payoffs", lambda run: run.result).values()] == [{"fitness": pytest.approx(21.0)}]
     jobs(tmp_path, "maximize")
     assert [log.run.result for log in population_logs([group]).values()] == [{"fitness": pytest.approx(21.2)}]
+    assert [*of_fittest([group], "Payoffs", lambda run: run.result).values()] == [{"fitness": pytest.approx(21.2)}]

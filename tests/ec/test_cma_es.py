@@ -86,6 +86,42 @@ def test_who_failed_neither_draws_nor_repels() -> None:
     assert np.array_equal(evolver.cma.mean, before)
 
 
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("failed", [1, 5, 9])
+def test_the_covariance_is_that_of_the_sound_ones(separable: bool, failed: int) -> None:
+    """Hansen 2016, eq. 46 and 47, with the sums over those that did not fail."""
+    evolver = CMAES(population=10, separable_above=1 if separable else 10).evolver(SPACE, 4)
+    cma = evolver.cma
+    asked = evolver.ask()
+    before, y = cma._C.copy(), vectors(evolver, asked) - cma.mean  # sigma is 1 here
+    evolver.tell([Evaluation(one, (math.nan if i < failed else float(i),)) for i, one in enumerate(asked)])
+    w, n = cma._weights[: 10 - failed], len(before)  # of sep-CMA-ES, weights of the better half alone
+    y = y[failed:][::-1][: len(w)]
+    if not separable:
+        w_io = w * np.where(w >= 0, 1, n / ((np.linalg.inv(before) @ y.T * y.T).sum(0) + 1e-8))
+        rank_mu, rank_one = sum(a * np.outer(b, b) for a, b in zip(w_io, y, strict=True)), np.outer(cma._pc, cma._pc)
+    else:
+        rank_mu, rank_one = sum(a * b**2 for a, b in zip(w, y, strict=True)), cma._pc**2
+    c1, cmu = cma._c1, cma._cmu
+    length = np.linalg.norm(cma._p_sigma) / math.sqrt(1 - (1 - cma._c_sigma) ** (2 * (cma._g + 1)))
+    stalled = 0.0 if length < (1.4 + 2 / (n + 1)) * cma._chi_n else cma._cc * (2 - cma._cc)
+    wanted = (1 + c1 * stalled - c1 - cmu * w.sum()) * before + c1 * rank_one + cmu * rank_mu
+    np.testing.assert_allclose(cma._C, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("failed", [0, 10, 20])
+def test_the_covariance_does_not_grow_with_those_that_fail(failed: int) -> None:
+    spread = []
+    for seed in range(4):
+        evolver, draw = CMAES(population=30).evolver(Space(weights=6), seed), np.random.default_rng(seed)
+        for _ in range(30):
+            worth = draw.normal(size=30)
+            worth[draw.permutation(30)[:failed]] = math.nan
+            evolver.tell([Evaluation(one, (float(f),)) for one, f in zip(evolver.ask(), worth, strict=True)])
+        spread.append(np.linalg.slogdet(evolver.cma._C)[1] / 12)
+    assert -1.0 < np.mean(spread) < 0.0
+
+
 def test_long_after_the_end_it_still_goes_on() -> None:
     evolver = CMAES(population=6).evolver(Space.box([-1.0] * 2, [1.0] * 2), 0)
     for _ in range(1500):

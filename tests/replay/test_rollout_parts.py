@@ -225,6 +225,14 @@ def test_distances_by_their_definitions() -> None:
         assert kl(a, b)[i] == pytest.approx((p * np.log(p / q)).sum())
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_high_power_is_neither_infinite_nor_zero(scale: float) -> None:
+    a, b = (features(seed) * np.float32(scale) for seed in (1, 2))
+    difference = np.abs(a.astype(float) - b).reshape(5, -1)
+    np.testing.assert_allclose(p_norm(a, b, 24.0), (difference**24).sum(1) ** (1 / 24), rtol=1e-5)
+    assert p_norm(a, a, 24.0).tolist() == [0.0] * 5
+
+
 def test_the_cosine_distance_is_smallest_for_the_most_similar() -> None:
     one = np.ones((1, 1, 2))
     far = [cosine(np.array([[[x, y]]]), one)[0] for x, y in ((1, 1), (1, 0), (-1, -1), (0, 0))]

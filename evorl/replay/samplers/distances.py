@@ -15,7 +15,10 @@ Distance = Literal["p_norm", "cosine", "kl"]
 def p_norm(new: Array, old: Array, p: float = 2.0) -> Array:
     """The p-norm [N] of the difference of features [N, T, F], over all T * F numbers."""
     difference = np.abs(new - old).reshape(len(new), -1)
-    total: Array = (difference**p).sum(-1, dtype=np.float64) ** (1 / p)
+    # in units of a power of 2, so that a high power is neither infinite nor 0 in float32, and no bit is rounded
+    _, exponent = np.frexp(difference.max(-1))
+    parts = np.ldexp(difference, -exponent[:, None])
+    total: Array = np.ldexp((parts**p).sum(-1, dtype=np.float64) ** (1 / p), exponent)
     return total
 
 
