@@ -187,9 +187,9 @@ def _foreign(experiment: Experiment, request: Request) -> _Judged:
     word = str(request.policy)
     if not is_foreign(word):
         raise BadRequest(f"expected {' or '.join(f'{library}:FILE' for library in LIBRARIES)}, got {word}", "policy")
-    if request.individual is not None or request.export is not None:
-        key = "export" if request.individual is None else "individual"
-        raise BadRequest("is of the run's own policies; leave policy= out", key)
+    for key in ("individual", "export", "checkpoint", "device"):
+        if getattr(request, key) != getattr(Request(run=""), key):
+            raise BadRequest("is of the run's own policies; leave policy= out", key)
     torch.set_num_threads(experiment.rl.threads)
     learner = cast("Learner", foreign_learner(word, spec(experiment.mdp.evaluation_world()), "policy"))
     path = Path(word.partition(":")[2])
@@ -214,6 +214,9 @@ def _evaluate_point(individual: Individual, how: EvaluationPlan, run_dir: Path, 
 
     if request.video:
         raise BadRequest("a problem has no policy to film", "video")
+    for key in ("episodes", "seed", "device", "fps"):
+        if getattr(request, key) is not None:
+            raise BadRequest("a problem has no episodes", key)
     answer = IndividualResult(*how.make(0).evaluate(pack([individual])).each[0])
     objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
     say(f"{run_dir}: individual {individual.id}")

@@ -40,7 +40,7 @@ from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
 from evorl.cli.hints import for_word
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import GROUPS, TUNED, format_value, parse
+from evorl.cli.overrides import GROUPS, TUNED, format_value, parse, single_value
 from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
@@ -98,14 +98,15 @@ def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | No
         with _opened(args) as hydra:
             complete(hydra, args, parser, name)
             return None
-    overrides = {override.key_or_group: override.value() for override in parse(args.overrides)}
-    if overrides.get("resume") is not None:
-        if overrides.get("replay") is not None:
+    words = {override.key_or_group: override for override in parse(args.overrides)}
+    resumed, replayed = (single_value(words[key]) if key in words else None for key in ("resume", "replay"))
+    if resumed is not None:
+        if replayed is not None:
             raise BadRequest("repeats one run, alone on the command line", "replay")
-        return _resume(Path(str(overrides["resume"])), args)
+        return _resume(Path(str(resumed)), args)
     with _opened(args) as hydra:
-        if overrides.get("replay") is not None:
-            return _replay(Path(str(overrides["replay"])), hydra, args, name)
+        if replayed is not None:
+            return _replay(Path(str(replayed)), hydra, args, name)
         if args.list:
             from evorl.cli.help import choices_page
 

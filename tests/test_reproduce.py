@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from evorl import reproduce
 from evorl.analysis.reproduced import Content
 from evorl.analysis.runs import RunRecord
+from evorl.cli.overrides import parse
 from evorl.reproduction import loop, overview, pages, papers, parts
 from evorl.reproduction.parts import ROOT, Inputs, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
@@ -178,6 +179,13 @@ def test_print_shows_the_commands_and_runs_none(
     for line, sweep in zip(lines, sweeps, strict=True):
         assert line[1:4] == ["-m", "evorl.run", "--multirun"] and f"hydra.sweep.dir={tmp_path / sweep.name}" in line
         assert line[-2:] == ["rl.warm_up=1000", "seed=1,2"]
+
+
+def test_runs_may_lie_below_any_name(tmp_path: Path) -> None:
+    for name in ("José", "evorl (copy)", "a=b", "a,b", "it's"):
+        words = parts.Sweep("one", ("mdp=pong",)).command(tmp_path / name)
+        place = next(word for word in parse(words[4:]) if word.key_or_group == "hydra.sweep.dir")
+        assert place.value() == str(tmp_path / name / "one")
 
 
 def test_what_is_no_sweep_is_printed_as_a_comment(capsys: pytest.CaptureFixture[str]) -> None:

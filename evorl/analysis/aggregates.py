@@ -22,6 +22,10 @@ from evorl.util import seed as seeds
 CUT = 0.25
 """Share of the scores that the interquartile mean drops at either end, rounded down."""
 RESAMPLES = 2000
+MOST_PAIRS = 2**25
+"""Pairs of resampled scores that are in memory at once."""
+MOST_EXACT = 10_000
+"""Pairs of scores up to which a p-value is exact: the time that it takes grows with their square."""
 PERMUTATIONS = 9_999
 RESOLUTION = 2 / (PERMUTATIONS + 1)
 """The smallest p-value of a test by that many permutations."""
@@ -58,11 +62,11 @@ def optimality_gap(target: float) -> Callable[..., Any]:
 def probability_of_improvement(*tasks: Floats) -> Any:
     """The mean over tasks of P(X > Y) + P(X = Y) / 2, [...]; ``tasks``: the scores X of each task, then Y of each."""
     half = len(tasks) // 2
-    intervals = []
+    shares = []
     for x, y in zip(tasks[:half], tasks[half:], strict=True):
         difference = x[..., :, None] - y[..., None, :]
-        intervals.append(((difference > 0) + 0.5 * (difference == 0)).mean((-2, -1)))
-    return np.mean(intervals, axis=0)
+        shares.append(((difference > 0) + 0.5 * (difference == 0)).mean((-2, -1)))
+    return np.mean(shares, axis=0)
 
 
 def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate:
@@ -71,9 +75,10 @@ def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate
     value = float(statistic(*scores))
     if min(map(len, scores)) < 2:
         return Estimate(value, np.nan, np.nan)
+    batch = max(1, min(RESAMPLES, MOST_PAIRS // max(map(len, scores)) ** 2))
     resampled = scipy.stats.bootstrap(
         scores, lambda *drawn, axis: statistic(*drawn), n_resamples=RESAMPLES, method="percentile", vectorized=True,
-        axis=-1, rng=seeds.generator("bootstrap"),
+        axis=-1, batch=batch, rng=seeds.generator("bootstrap"),
     ).confidence_interval  # fmt: skip
     return Estimate(value, float(resampled.low), float(resampled.high))
 
@@ -81,10 +86,12 @@ def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate
 def p_value(x: Sequence[float], y: Sequence[float]) -> float:
     """The two-sided p-value of the Mann-Whitney test that the scores of two algorithms on a task are alike.
 
-    It is exact without ties. With ties it is that of a permutation test.
+    It is exact without ties, or that of the normal approximation for more than `MOST_EXACT` pairs. With ties it is that
+    of a permutation test.
     """
     drawn = scipy.stats.PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap"))
-    method: Any = drawn if is_sampled([x], [y]) else "exact"
+    exact = "exact" if len(x) * len(y) <= MOST_EXACT else "asymptotic"
+    method: Any = drawn if is_sampled([x], [y]) else exact
     return float(scipy.stats.mannwhitneyu(x, y, method=method).pvalue)
 
 

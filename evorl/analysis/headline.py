@@ -12,6 +12,7 @@ from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.scores import CURVES
 from evorl.analysis.sweeps import heldout_score, read_best
 from evorl.analysis.tables import format_with_interval, summary_metrics
 from evorl.ops.student_t import half_width
@@ -19,7 +20,6 @@ from evorl.util.numbers import format_number
 
 SCORES = ("fitness", "train/return")
 """What groups are ranked by: the first that a run has."""
-CURVES = ("eval/fitness_mean", "eval/return_mean", "population/best", "train/return")
 """Metrics that show since when a group leads; the first for which every ranked group has a curve is used."""
 
 

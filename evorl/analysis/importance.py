@@ -135,6 +135,6 @@ def _correlation(column: Sequence[Any], fitness: Sequence[float]) -> float | Non
 
 def _best(column: Sequence[Any], fitness: Sequence[float], lowest: bool) -> str:
     by: dict[str, list[float]] = {}
-    for value, tall in zip(column, fitness, strict=True):
-        by.setdefault(format_value(value), []).append(tall)
+    for value, one in zip(column, fitness, strict=True):
+        by.setdefault(format_value(value), []).append(one)
     return (min if lowest else max)(by, key=lambda value: float(np.mean(by[value])))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from evorl.analysis.groups import Group, differences, pooled, settings, telling
+from evorl.analysis.tables import summary_metrics
 
 
 def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
@@ -30,6 +31,12 @@ def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
             f"{of_world}{group.label}: means over runs of unlike {keys}."
             for group in groups
             if (keys := _differing_budget_keys(group))
+        ),
+        *(
+            f"{of_world}{group.label}: {without} of {count(len(group.runs), 'run')} have no fitness, "
+            "and are left out of its mean."
+            for group in groups
+            if 0 < (without := _without_fitness(group)) < len(group.runs)
         ),
         *([f"{of_world}The groups have unlike {unlike}, which their differences may be due to."] if unlike else []),
         *uneven_tuning([run.choices for run in runs]),
@@ -65,6 +72,11 @@ def _repeated_seeds(group: Group) -> str:
     alike = Counter((str(run.seed), settings(run)) for run in telling(group.runs))
     twice = list(dict.fromkeys(seed for (seed, _), n in alike.items() if n > 1))
     return f"seed {', '.join(twice)} counts more than once" if twice else ""
+
+
+def _without_fitness(group: Group) -> int:
+    """The number of runs of a group that have no fitness, such as those that diverged."""
+    return sum("fitness" not in summary_metrics(run) for run in group.runs)
 
 
 def _differing_budget_keys(group: Group) -> str:

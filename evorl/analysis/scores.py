@@ -18,6 +18,7 @@ from evorl.analysis.tables import summary_metrics
 from evorl.mdp.atari.scores import RANDOM_AND_HUMAN
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.numbers import format_number
+from evorl.util.text import listed
 
 At = Literal["end", "steps", "seconds"]
 """The end of each run, or the most steps or seconds that all runs of a world have reached."""
@@ -94,7 +95,7 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
     everyone = {world: [run for group in groups for run in group.runs] for world, groups in members.items()}
     ranges = {world: scale(world, runs, targets) for world, runs in everyone.items()}
     scales = {world: ends for world, ends in ranges.items() if ends is not None}
-    basis = BY_TARGET if targets is not None else BY_HUMAN
+    basis = _basis({world: _target(world, targets) is not None for world in members})
     if len(scales) < len(members):
         scales, basis = {world: _range(runs) for world, runs in everyone.items()}, BY_RANGE
     named = {repr(group.values): group.values for groups in by_world.values() for group in groups}
@@ -118,11 +119,23 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
 
 def scale(world: str, runs: Sequence[RunRecord], targets: Targets) -> Scale | None:
     """Return the scale of a world: the given one, or random play and a human tester of an Atari game, or None."""
-    target = targets.get(world) if isinstance(targets, Mapping) else targets
+    target = _target(world, targets)
     if target is not None:
         return Scale(*target) if isinstance(target, tuple | list) else Scale(0.0, float(target))
     game = next((run.config.get("mdp.game") for run in runs), None)
     return Scale(*RANDOM_AND_HUMAN[game]) if game in RANDOM_AND_HUMAN else None
+
+
+def _target(world: str, targets: Targets) -> float | tuple[float, float] | None:
+    return targets.get(world) if isinstance(targets, Mapping) else targets
+
+
+def _basis(has_target: Mapping[str, bool]) -> str:
+    """What the scales of worlds are, in words; those without a target are Atari games."""
+    others = [world for world, has in has_target.items() if not has]
+    if len(others) in (0, len(has_target)):
+        return BY_HUMAN if others else BY_TARGET
+    return f"{BY_TARGET}; of {listed(others)} {BY_HUMAN}"
 
 
 def check_targets(targets: Targets, worlds: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from evorl import __version__
 from evorl.cli import foreign_choices
 from evorl.cli.groups import PLUGIN
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
-from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse
+from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse, single_value
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
 from evorl.record import latest
@@ -259,6 +259,13 @@ def _missing_plugin(directory: Path, error: BadRequest) -> str | None:
     return next((f"plugin {root} {missing[root]}" for root in roots if root in missing), None)
 
 
+def _request_value(kind: Any, word: str, text: str) -> Any:
+    """The value of a word of `parse_request`. Optional text is literal, too, unless it is in quotation marks."""
+    if kind is str or (kind == str | None and text != "null" and text[:1] not in ("'", '"')):
+        return text
+    return single_value(parse([word])[0])
+
+
 def parse_request(kind: type[T], words: Sequence[str]) -> T:
     """Parse the KEY=VALUE words of evaluate or report as a dataclass; strings are literal. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
@@ -268,7 +275,7 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
     if "run" in kinds and (paths := [word for word in words if "=" not in word and os.path.exists(word)]):
         raise BadRequest(f"cannot read {paths[0]!r}; did you mean run={paths[0]}?")
     pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
-    values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
+    values = {key: _request_value(kinds.get(key), word, text) for key, (word, text) in pairs.items()}
     if "device" in kinds:
         check_device(values.get("device"))
     if "run" in kinds and "run" in values:  # the truer cause, where other keys are wrong or missing as well

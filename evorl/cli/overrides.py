@@ -38,6 +38,17 @@ def parse(overrides: Sequence[str], hydra: HasConfigLoader | None = None) -> lis
     return [_parse(text, hydra) if hydra else _read(text) for text in overrides]
 
 
+def single_value(override: Override) -> Any:
+    """The value of a word whose key takes no several ones. Raises `BadRequest`."""
+    if override.is_sweep_override():
+        key, _, text = str(override.input_line).partition("=")
+        raise BadRequest(
+            f"several values; a list is written [{text}], and a text with commas stands in quotation marks: "
+            f"""{key}='"{text}"'""", key,
+        )  # fmt: skip
+    return override.value()
+
+
 def lookup(config: DictConfig, key: str) -> Node | None:
     """The node at the dotted ``key`` of ``config``, unresolved; None if there is none."""
     node: Any = config

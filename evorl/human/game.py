@@ -20,6 +20,7 @@ from evorl.nets.distributions import noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
+from evorl.rl.points import points
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
@@ -57,10 +58,9 @@ class Score:
     last: dict[str, float] = field(default_factory=dict)
 
     def add(self, episode: Episode) -> None:
-        """Count a game by its result ``win`` (1, -1 or 0 in most worlds), else by the sign of its return."""
-        worth = episode.results.get("win", episode.ret)
-        worth = episode.ret if worth == 0 else worth
-        self.won, self.lost, self.drawn = self.won + (worth > 0), self.lost + (worth < 0), self.drawn + (worth == 0)
+        """Count a game by its points (`evorl.rl.points`)."""
+        won = points(episode)
+        self.won, self.lost, self.drawn = self.won + (won > 0.5), self.lost + (won < 0.5), self.drawn + (won == 0.5)
         self.last = {"return": episode.ret, **episode.results}
 
 

@@ -28,14 +28,14 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float, caption: str = 
     """Write frames (uint8 `[H, W, 3]`, all of one size) at ``fps`` frames per second; return the path of the file.
 
     ``caption``: a line of text below every frame.
-    The file is an MP4 if imageio-ffmpeg is installed (extra ``video``), else a GIF; the suffix is set accordingly.
+    The file is an MP4 if imageio-ffmpeg is installed (extra ``video``), else a GIF; its suffix is added to ``path``.
     The file is renamed into place once it is complete. Raises `ValueError` without frames, for a frame of another
     shape or type and for an invalid ``fps``, and `OSError` if the file cannot be written.
     """
     if not 0 < fps <= 1000:
         raise ValueError(f"fps must be above 0 and at most 1000, got {fps}")
     mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
-    target = path.with_suffix(".mp4" if mp4 else ".gif")
+    target = path.with_name(f"{path.name}{'.mp4' if mp4 else '.gif'}")
     temporary = target.with_name(f".{target.stem}.partial{target.suffix}")
     temporary.unlink(missing_ok=True)  # of a process that was killed; a link there would be followed
     try:

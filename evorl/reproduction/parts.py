@@ -21,6 +21,7 @@ from evorl.analysis.runs import RunRecord, find_runs, read_json, read_runs
 from evorl.analysis.sweeps import read_index
 from evorl.cli.repeats import last_choices
 from evorl.cluster.processes.fork import with_parent
+from evorl.util.command import literal
 from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
 
@@ -44,7 +45,7 @@ class Sweep(NamedTuple):
 
     def command(self, runs: Path, also: Sequence[str] = ()) -> list[str]:
         """The command line; ``also``: words for every job, of which the last for a key counts."""
-        place = f"hydra.sweep.dir={runs / self.name}"
+        place = f"hydra.sweep.dir={literal(str(runs / self.name))}"
         words = last_choices([*self.launcher, place, *self.words, *also])
         return [sys.executable, "-m", "evorl.run", "--multirun", *words]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.analysis import comparison
+from evorl.analysis import aggregates, comparison
 from evorl.analysis.aggregates import (
     Estimate,
     estimate,
@@ -102,6 +104,22 @@ def test_the_smallest_p_value() -> None:
     assert smallest_stratified_p_value([(4, 4)]) == pytest.approx(2 / 70)
     assert smallest_stratified_p_value([(3, 3), (2, 2)]) == pytest.approx(2 / (20 * 6))
     assert smallest_stratified_p_value([(1, 1)]) == 1.0
+
+
+def test_hundreds_of_runs_are_compared_in_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exact test of as many would not end, and from 515 against 515 on its counts are no floats."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=600), draw.normal(0.2, size=600)
+    assert 0 < p_value(x.tolist(), y.tolist()) < 0.01
+    few, others = x[:100].tolist(), y[:100].tolist()  # the last size that is exact
+    near = scipy.stats.mannwhitneyu(few, others, method="asymptotic").pvalue
+    assert p_value(few, others) == pytest.approx(near, rel=0.01)
+    monkeypatch.setattr(aggregates, "RESAMPLES", 200)
+    monkeypatch.setattr(aggregates, "MOST_PAIRS", 2**22)
+    tracemalloc.start()
+    estimate(probability_of_improvement, x.tolist(), y.tolist())
+    assert tracemalloc.get_traced_memory()[1] < 300e6
+    tracemalloc.stop()
 
 
 def test_equal_scores_do_not_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from evorl.analysis.groups import (
     MAX_LABEL,
     MISSING,
+    Group,
     check_keys,
     differences,
     format_value,
@@ -322,6 +324,15 @@ def test_labels_in_a_picture_leave_out_what_its_groups_share() -> None:
     shared = [group for group in several if group.values["rl.lr"] == 1]
     assert labels_beside(shared) == ["rl.clip=1", "rl.clip=2"]
     assert labels_beside(shared[:1]) == [shared[0].label] and labels_beside([]) == []
+
+
+def test_runs_without_a_fitness_are_told() -> None:
+    made = zip((1.0, 2.0, None), runs(PPO, PPO, PPO), strict=True)
+    whole = [replace(run, result={"fitness": value}) for value, run in made]
+    told = "all runs: 1 of 3 runs have no fitness, and are left out of its mean."
+    assert told in warnings([Group(values={}, runs=whole)])
+    assert not any("no fitness" in note for note in warnings([Group(values={}, runs=whole[:2])]))
+    assert not any("no fitness" in note for note in warnings([Group(values={}, runs=whole[2:])]))
 
 
 def test_notes_name_their_world_where_a_report_has_several() -> None:

@@ -12,7 +12,18 @@ import pytest
 from evorl.analysis.comparison import comparison_rows, comparisons, left_out, summary
 from evorl.analysis.groups import Group, group_runs
 from evorl.analysis.runs import RunRecord, Series
-from evorl.analysis.scores import BY_RANGE, Scores, check_targets, joint_scores, last_value, scale, title, world_scores
+from evorl.analysis.scores import (
+    BY_HUMAN,
+    BY_RANGE,
+    BY_TARGET,
+    Scores,
+    check_targets,
+    joint_scores,
+    last_value,
+    scale,
+    title,
+    world_scores,
+)
 from evorl.util.errors import BadRequest
 
 
@@ -135,6 +146,12 @@ def test_settings_that_follow_from_the_world_do_not_separate_groups() -> None:
         for world, lr in (("one", 0.1), ("two", 0.2))
     }
     assert ends(members).groups == [{"rl": "a2c"}, {"rl": "ppo"}]
+
+
+def test_worlds_with_and_without_a_target_are_told_apart() -> None:
+    games = {game: group_runs([run(game, "ppo", 1, 0.0, **{"mdp.game": game})]) for game in ("pong", "qbert")}
+    assert ends(games, {"pong": 20.0}).basis == f"{BY_TARGET}; of qbert {BY_HUMAN}"
+    assert ends(games, {"pong": 20.0, "qbert": 9.0}).basis == BY_TARGET == ends(games, 20.0).basis
 
 
 def test_the_scale_of_an_atari_game_is_that_of_random_play_and_a_human() -> None:

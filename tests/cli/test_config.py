@@ -145,6 +145,7 @@ class Outer:
     span: tuple[float, float] = (0.0, 1.0)
     on: bool = False
     text: str = ""
+    note: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
     shares: Positive | dict[str, Positive] = 1.0
     nested: tuple[dict[str, dict[str, Count]], ...] = ()
@@ -407,6 +408,20 @@ def test_words_of_a_smaller_door() -> None:
         config.parse_request(Outer, ["txet=a"])
     with pytest.raises(BadRequest, match="cannot read"):
         config.parse_request(Outer, ["steps"])
+    with pytest.raises(BadRequest, match=r"steps: several values; a list is written \[1,2\], and a text with commas"):
+        config.parse_request(Outer, ["steps=1,2"])
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        *((name, name) for name in ("d/é (1)", "~/x", "2024", "a,b")),
+        ("'my dir'", "my dir"),
+        ("null", None),
+    ],
+)
+def test_text_that_may_be_left_out_is_literal(written: str, read: str | None) -> None:
+    assert config.parse_request(Outer, [f"note={written}"]).note == read
 
 
 @pytest.mark.parametrize("command", [evaluate, play, export])

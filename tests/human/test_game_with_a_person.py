@@ -152,9 +152,10 @@ def test_the_page_tells_the_keys_of_each_side_and_takes_no_script_from_a_name() 
 
 def test_scores_count_wins_and_draws() -> None:
     score = Score()
-    for ret, results in ((1.0, {}), (-2.0, {}), (0.0, {}), (-1.0, {"win": 1.0}), (1.0, {"win": -1.0})):
+    shaped = ((-1.0, 1.0), (1.0, 0.0), (1.0, 0.5))  # returns that say something else than who won
+    for ret, results in (*((ret, {}) for ret in (1.0, -2.0, 0.0)), *((ret, {"win": win}) for ret, win in shaped)):
         score.add(Episode(ret, 1.0, (ret,), results))
-    assert (score.won, score.lost, score.drawn) == (2, 2, 1)
+    assert (score.won, score.lost, score.drawn) == (2, 2, 2)
 
 
 @pytest.fixture(scope="module")

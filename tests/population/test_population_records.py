@@ -183,6 +183,8 @@ def test_an_individual_of_a_problem_has_its_objectives_again(runs: Path, capsys:
     ("pbt", "individual=99999", "evorl: individual: '99999' is none that this checkpoint holds: best, "),
     ("pbt", "individual=-1", "evorl: individual: "),
     ("problem", "video=true", "evorl: video: a problem has no policy to film"),
+    ("problem", "episodes=3", "evorl: episodes: a problem has no episodes"),
+    ("problem", "device=cpu", "evorl: device: a problem has no episodes"),
 ])  # fmt: skip
 def test_individuals_that_cannot_be(
     run: str, word: str, line: str, runs: Path, capsys: pytest.CaptureFixture[str]

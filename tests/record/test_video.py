@@ -41,7 +41,7 @@ def without_ffmpeg(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_mp4(tmp_path: Path, size: tuple[int, int], written: tuple[int, int]) -> None:
     pytest.importorskip("imageio_ffmpeg")
-    path = write_video(tmp_path / "game.gif", frames(12, *size), fps=30)
+    path = write_video(tmp_path / "game", frames(12, *size), fps=30)
     assert path == tmp_path / "game.mp4" and list(tmp_path.iterdir()) == [path]
     about, read = read_mp4(path, *written)
     assert f"{written[1]}x{written[0]}" in about and "30 fps" in about and "h264" in about
@@ -55,8 +55,8 @@ def test_unwritable_path_raises(tmp_path: Path) -> None:
 
 
 def test_gif(tmp_path: Path, without_ffmpeg: None) -> None:
-    path = write_video(tmp_path / "game.mp4", frames(7, 210, 160), fps=25)
-    assert path == tmp_path / "game.gif" and list(tmp_path.iterdir()) == [path]
+    path = write_video(tmp_path / "game_v1.2", frames(7, 210, 160), fps=25)
+    assert path == tmp_path / "game_v1.2.gif" and list(tmp_path.iterdir()) == [path]
     with Image.open(path) as video:
         assert isinstance(video, GifImageFile)
         assert (video.n_frames, video.size, video.info["duration"]) == (7, (480, 630), 40)
