@@ -79,6 +79,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._restarts = Restarts(_name(mdp), slots // self.sides)
         self._failed: set[int] = set()  # slots whose last decision failed, since they were received last
         self._failure: WorldError | None = None
+        self._on_frame: Callable[[], None] | None = None
         self._loop = PausingLoop(self._stalled)
         self._begin()
 
@@ -118,6 +119,16 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     def render(self, slot: int = 0) -> Array | None:
         draw = getattr(self._games[slot // self.sides].battle, "render", None)
         return None if draw is None else draw()
+
+    @property
+    def on_frame(self) -> Callable[[], None] | None:
+        return self._on_frame
+
+    @on_frame.setter
+    def on_frame(self, hook: Callable[[], None] | None) -> None:
+        self._on_frame = hook
+        for game in self._games:
+            game.hook(hook)
 
     def seconds(self, slot: int = 0) -> float | None:
         return getattr(self._games[slot // self.sides].battle, "seconds", None)
@@ -237,9 +248,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     async def _play_episode(self, game: Game) -> None:
         key = int(self._episodes(game.index, game.number + game.ended))
         battle = self._mdp.reset(*self._players(key), seed=key)
-        if self.on_frame is not None and hasattr(battle, "on_frame"):
-            battle.on_frame = self.on_frame
         async with battle as game.battle:
+            game.hook(self._on_frame)
             self._go_on(game)
             entries = [self._slot_states[slot] for slot in game.slots]
             for entry in entries:

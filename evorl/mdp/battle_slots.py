@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,11 @@ class Game:
     replays: int = 0  # that failed while a state was loaded
     pause: float = 0  # seconds before it starts again
     battle: Battle | None = None
+
+    def hook(self, on_frame: Callable[[], None] | None) -> None:
+        """Let the battle call this for its pictures between decisions, if it has some."""
+        if self.battle is not None and hasattr(self.battle, "on_frame"):
+            self.battle.on_frame = on_frame
 
 
 @dataclass(slots=True)

@@ -210,7 +210,8 @@ class FrameHook:
     """Mixin of an arena whose games may be filmed between decisions, and may have a clock."""
 
     on_frame: Callable[[], None] | None = None
-    """Called when `render` draws something new, without a decision. Set before the first `recv`."""
+    """Called when `render` draws something new, without a decision. Games that run already call it
+    as soon as it is set, since what is around the arena may have begun them (`evorl.mdp.result_features`)."""
 
     def seconds(self, slot: int = 0) -> float | None:
         """Return the time in the slot's game since its start; None if it has no clock."""

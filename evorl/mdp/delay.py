@@ -64,7 +64,7 @@ class _Battle:
         return getattr(self._battle, "on_frame", None)
 
     @on_frame.setter
-    def on_frame(self, hook: Callable[[], None]) -> None:
+    def on_frame(self, hook: Callable[[], None] | None) -> None:
         if hasattr(self._battle, "on_frame"):
             self._battle.on_frame = hook
 

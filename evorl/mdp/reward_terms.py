@@ -82,17 +82,17 @@ class Terms:
 def features(spec: Spec, names: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Where each number of an observation stands among all D, by name: observation_3, and as the world calls it.
 
-    Names of a world are written as keys are: ``cosine_1``.
+    Names of a world are written as keys are: ``cosine_1``. A name that would be that of several numbers is none.
     """
     places: dict[str, int] = {}
-    own: dict[str, int] = {}
+    own: dict[str, list[int]] = {}
     for entry in spec.inputs:
         for number in range(math.prod(entry.shape)):
             place = len(places)
             places[f"{entry.name}_{number}"] = place
             if number < len(labels := names.get(entry.name, ())):
-                own[re.sub(r"\W+", "_", labels[number])] = place
-    return {**places, **own}
+                own.setdefault(re.sub(r"\W+", "_", labels[number]), []).append(place)
+    return places | {name: at[0] for name, at in own.items() if len(at) == 1 and name not in places}
 
 
 def vector(weights: Mapping[str, float], places: Mapping[str, int], key: str, otherwise: float) -> Array:

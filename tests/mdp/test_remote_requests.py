@@ -192,6 +192,12 @@ def test_games_whose_numbers_have_other_names_are_not_alike(other: dict[str, Any
     assert alike(offer(**same), offer(**same | other)) == (not other)
 
 
+def test_features_of_an_input_have_names_of_their_own() -> None:
+    hello = HELLO | {"inputs": [{"name": "view", "shape": [2], "features": ["x", "x"]}]}
+    with pytest.raises(Nonsense, match="gives two of its features of the input 'view' the same name"):
+        Offer(read_hello(msgspec.msgpack.encode(hello)))
+
+
 @pytest.mark.parametrize(
     ("field", "message"),
     [

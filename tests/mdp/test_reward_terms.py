@@ -12,7 +12,7 @@ import pytest
 from harness import QUICK, experiment_of, go
 
 from evorl.mdp.conformance import check
-from evorl.mdp.core import StepsTogether, WorldError
+from evorl.mdp.core import Discrete, Input, Spec, StepsTogether, WorldError
 from evorl.mdp.random_play import random_action
 from evorl.mdp.reward_terms import Rewarded, Terms, features
 from evorl.training.train import spec
@@ -105,6 +105,15 @@ def test_features_have_the_names_of_the_world_and_their_places() -> None:
     places = features(spec(cartpole), cartpole.feature_names)
     own = {"position": 0, "velocity": 1, "pole_s_angle": 2, "pole_s_angular_velocity": 3}
     assert places == {**{f"observation_{n}": n for n in range(4)}, **own}
+
+
+def test_a_name_of_several_features_is_none_of_them() -> None:
+    """Two inputs have an x, two names are the same key, and one is that of another place."""
+    world = Spec((Input("own", (3,)), Input("other", (3,))), Discrete(2))
+    names = {"own": ("x", "speed", "own_0"), "other": ("x", "turn-1", "turn 1")}
+    assert features(world, names) == {
+        "own_0": 0, "own_1": 1, "own_2": 2, "other_0": 3, "other_1": 4, "other_2": 5, "speed": 1,
+    }  # fmt: skip
 
 
 def test_over_an_episode_a_potential_adds_what_it_was_at_its_start() -> None:

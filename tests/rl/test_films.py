@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from evorl.mdp.arena import BattleWorld
+from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, World
 from evorl.mdp.duel import Duel
 from evorl.mdp.duel.characters import Ground
@@ -101,7 +102,7 @@ class Clocked(Offering):
 
 
 def played(world: World, **more: Any) -> Film:
-    arena = world.evaluation_world().arena(world.evaluation_world().sides, Episodes(0))
+    arena = begin(world.evaluation_world(), world.evaluation_world().sides, Episodes(0))
     arena.close()
     learner = PPO(net=Net(hidden=(8,))).learner(arena.spec, 0, torch.device("cpu"))
     return film(learner, world, 0, 0, 1, **more)
@@ -129,6 +130,13 @@ def test_a_decision_is_seen_as_long_as_its_steps_take() -> None:
 def test_a_battle_offers_pictures_between_decisions() -> None:
     made = played(Walk(kind=Offering))
     assert made.fps == 10 and shown(made) == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("delay", [None, (0.0, 0.0)])
+def test_a_game_that_began_before_its_film_offers_them_too(delay: tuple[float, float] | None) -> None:
+    """Results as observations are known from its first state."""
+    made = played(Walk(kind=Offering, delay_ms=delay, features=("length",)))
+    assert shown(made) == [0, 1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("delay", [None, (0.0, 0.0)])

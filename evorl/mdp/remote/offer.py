@@ -95,6 +95,8 @@ class Offer:
         _unlike("sides", hello.sides)
         _unlike("rewards", hello.rewards)
         _unlike("results", hello.results)
+        for each in hello.inputs:
+            _unlike(f"features of the input {each.name!r}", each.features)
         action = _action(hello.action)
         if hello.masked and isinstance(action, Box):
             raise Nonsense("offers masks for actions that are no choices")
