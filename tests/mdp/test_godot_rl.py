@@ -17,8 +17,7 @@ from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.godot_rl.arena import GodotRLArena
 from evorl.mdp.remote.godot_rl.game import Game
-from evorl.mdp.remote.messages import Cut
-from evorl.mdp.remote.server import Unplayable
+from evorl.mdp.remote.messages import Cut, Unplayable
 from evorl.util.errors import BadRequest
 
 GAME = f"{sys.executable} {Path(__file__).parent}/godot_rl_game.py --port={{port}} --env_seed={{seed}}"

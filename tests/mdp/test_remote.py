@@ -22,10 +22,9 @@ import evorl.mdp
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.battles import AWAY_S, HearingClock
-from evorl.mdp.remote.messages import Hello
+from evorl.mdp.remote.messages import Hello, Unplayable
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
-from evorl.mdp.remote.server import Unplayable
 from evorl.util.errors import BadRequest
 
 DECISIONS = 120

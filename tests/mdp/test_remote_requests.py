@@ -23,10 +23,10 @@ from evorl.cluster.processes import Processes
 from evorl.mdp.duel import Duel
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
-from evorl.mdp.remote.messages import Nonsense, read_hello
+from evorl.mdp.remote.messages import Nonsense, Unplayable, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
-from evorl.mdp.remote.server import Unplayable, alike
+from evorl.mdp.remote.server import alike
 from evorl.training.train import new_run
 from evorl.util import command
 from evorl.util.errors import BadRequest
@@ -70,10 +70,40 @@ def test_a_game_that_ends_at_once_has_not_connected() -> None:
         world.arena(2, EPISODES)
 
 
-@pytest.mark.parametrize("line", ["env game.exe", "{python} {seed}.py", "{python} -m game", "{python} -c 'x'"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("env game.exe", "{python} {seed}.py", "{python} -m game", "{python} -c 'x'"),
+        *("bash -c 'cd game && exec python play.py'", "bash -lc ./play.sh", "{python} -uc 'import play; play.py'"),
+        *("bash -e -c ./play.sh", "bash --rcfile gone.sh -c true", "{python} -m pkg.py"),
+    ],
+)
 def test_only_the_script_of_an_interpreter_must_be_there(line: str) -> None:
     """Other programs may find their files elsewhere."""
     Remote(command=line).ready()
+
+
+@pytest.mark.parametrize(
+    "options", ["-r ./hook.js", "--import=./hook.mjs", "--require ./hook.js", "-e 'require(0).js'"]
+)
+def test_an_option_of_an_interpreter_may_take_the_next_word(options: str, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.symlink_to("/bin/true")
+    Remote(command=f"{node} {options} play.js").ready()
+    with pytest.raises(BadRequest, match=r"there is no file play\.js here"):
+        Remote(command=f"{node} -i play.js").ready()
+
+
+def test_a_command_that_cannot_be_executed_is_one_line(tmp_path: Path) -> None:
+    """That is seen as it starts: before, it is a file that may be executed."""
+    game = tmp_path / "game"
+    game.write_bytes(b"\x00of another machine")
+    game.chmod(0o700)
+    for world in (Remote(command=str(game)), Remote(command=str(game), protocol="godot_rl")):
+        world.ready()
+        with closing(world), pytest.raises(Unplayable) as caught:
+            world.arena(2, EPISODES)
+        assert str(caught.value) == f"mdp.command: {game} cannot be started: Exec format error"
 
 
 def test_a_misspelt_side_is_refused() -> None:

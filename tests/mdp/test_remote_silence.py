@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from remote_games import FAULTY, TAG, Records, opened
 
-from evorl.mdp.remote.server import MAX_STRANGERS, Unplayable
+from evorl.mdp.remote.messages import Unplayable
+from evorl.mdp.remote.server import MAX_STRANGERS
 
 AWAY_S = 0.5
 

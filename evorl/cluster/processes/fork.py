@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from evorl.util.parents import die_with_parent as die_with_parent
+from evorl.util.parents import signal_name
 from evorl.util.parents import with_parent as with_parent
 from evorl.util.text import say
 
@@ -94,7 +95,4 @@ def name_process(name: str) -> None:
 
 def exit_reason(status: int) -> str:
     """A description of an exit status: how the process ended."""
-    if status >= 0:
-        return f"left with exit code {status}"
-    number = -status
-    return f"was killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+    return f"left with exit code {status}" if status >= 0 else f"was killed by {signal_name(-status)}"

@@ -19,8 +19,7 @@ from evorl.mdp.core import Array
 from evorl.mdp.football.engine import REQUEST
 from evorl.mdp.football.frame import FRAME
 from evorl.mdp.shared import Shared
-from evorl.util.parents import with_parent
-from evorl.util.text import printable
+from evorl.util.parents import ending, with_parent
 
 LOG = logging.getLogger("evorl")
 ROOT = Path(__file__).parents[3]
@@ -93,10 +92,8 @@ class GameProcess:
         status = self._process.returncode
         if status is None:
             return "has closed its socket"
-        how = f"ended with exit code {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
         self._said.seek(max(self._said.seek(0, os.SEEK_END) - LAST, 0))
-        words = self._said.read().decode(errors="replace").strip().splitlines()
-        return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
+        return ending(status, self._said.read())
 
     def close(self) -> None:
         with suppress(ProcessLookupError):

@@ -19,9 +19,9 @@ from evorl.mdp.decision_arrays import digest, empty_decisions, restore_states, s
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.battles import Battles, Match
 from evorl.mdp.remote.logs import Logs
-from evorl.mdp.remote.messages import Ask
+from evorl.mdp.remote.messages import Ask, Unplayable
 from evorl.mdp.remote.offer import Rows
-from evorl.mdp.remote.server import GameServer, Unplayable, overlong
+from evorl.mdp.remote.server import GameServer, overlong
 from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes

@@ -14,9 +14,9 @@ import numpy as np
 
 from evorl.mdp.core import Array
 from evorl.mdp.remote.connection import Connection
-from evorl.mdp.remote.messages import Cut, Nonsense
+from evorl.mdp.remote.messages import Cut, Nonsense, Unplayable
 from evorl.mdp.remote.offer import Rows
-from evorl.mdp.remote.server import GameServer, Unplayable
+from evorl.mdp.remote.server import GameServer
 from evorl.mdp.remote.truth import every
 from evorl.util.seed import Episodes, seed31
 

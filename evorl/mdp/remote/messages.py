@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from evorl.util.errors import nearest
+from evorl.mdp.spec import WorldError
+from evorl.util.errors import Failure, nearest
 from evorl.util.text import printable
 
 PROTOCOL = 1
@@ -42,6 +43,10 @@ class Nonsense(ValueError):
 
 class Cut(OSError):
     """The other end has closed the connection, or does not read."""
+
+
+class Unplayable(WorldError, Failure):
+    """There is no game to play with. The message is one line."""
 
 
 class _Offered(Struct, frozen=True, forbid_unknown_fields=True):

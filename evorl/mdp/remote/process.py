@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from evorl.mdp.remote.messages import Unplayable
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.parents import with_parent
+from evorl.util.parents import ending, with_parent
 from evorl.util.text import printable
 
 CLIENTS = next(p for p in (Path(__file__).parents[2] / "clients", Path(__file__).parents[3] / "clients") if p.exists())
@@ -28,12 +29,14 @@ INTERPRETER = re.compile(r"(python|pypy|node|nodejs|mono|bash|sh)[0-9.]*")
 """Names of programs that run a file, which must be there."""
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".exe", ".sh")
 """How the names of such files end."""
+FLAG = re.compile(r"-\w*[^\Wcmerp]")
+"""Their options before a file, such as ``-u``. Others (``-c``, ``-m``, ``-r``, ``--import``) may take the next word."""
 KEPT = 4096
 """Bytes of a game's output that are kept."""
 
 
 class GameProcess:
-    """Started at once; it ends with evorl. What it prints is kept for messages."""
+    """Started at once; it ends with evorl. What it prints is kept for messages. Raises `Unplayable`."""
 
     def __init__(self, command: str, values: Mapping[str, object], token: str, number: int) -> None:
         self.token, self.number, self.began = token, number, time.monotonic()
@@ -41,10 +44,14 @@ class GameProcess:
         self._output = bytearray()
         words = [filled(word, {**FIXED, **values}) for word in shlex.split(command)]
         environment = {f"EVORL_{name.upper()}": str(value) for name, value in values.items()}
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, "EVORL_TOKEN": token}, start_new_session=True, preexec_fn=with_parent(),
-        )  # fmt: skip
+        try:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**os.environ, **environment, "EVORL_TOKEN": token}, start_new_session=True,
+                preexec_fn=with_parent(),
+            )  # fmt: skip
+        except OSError as error:
+            raise Unplayable(f"mdp.command: {printable(words[0])} cannot be started: {error.strerror}") from None
         assert self._process.stdout is not None
         self.pipe = self._process.stdout.fileno()
         os.set_blocking(self.pipe, False)
@@ -69,11 +76,9 @@ class GameProcess:
         status = self._process.returncode
         if status is None:
             return None
-        how = f"ended with exit code {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
         with suppress(OSError, ValueError):
             self.drain()
-        words = self._output.decode(errors="replace").strip().splitlines()
-        return how + (f"; it said last: {printable(words[-1])[:300]}" if words else "")
+        return ending(status, bytes(self._output))
 
     @property
     def was_killed(self) -> bool:
@@ -113,7 +118,7 @@ def check_command(command: str) -> None:
         if Path(program).is_file():
             raise BadRequest(f"{program} cannot be executed; name what runs it, as in {{python}} {program}", "command")
         raise BadRequest(f"there is no program {program} here", "command")
-    script = next((word for word in rest if not word.startswith("-")), "")
-    named = INTERPRETER.fullmatch(Path(program).name) and script.endswith(SCRIPTS) and "{" not in script
-    if named and not Path(script).exists():
+    script = next((word for word in rest if not FLAG.fullmatch(word)), "")
+    named = script.endswith(SCRIPTS) and not script.startswith("-") and "{" not in script
+    if named and INTERPRETER.fullmatch(Path(program).name) and not Path(script).exists():
         raise BadRequest(f"there is no file {script} here", "command")

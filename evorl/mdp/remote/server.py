@@ -19,16 +19,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from evorl.mdp.core import WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote.address import BACKLOG, listener
 from evorl.mdp.remote.connection import Connection, Receiver
 from evorl.mdp.remote.link import Link
-from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Welcome, encoded, read_hello
+from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Unplayable, Welcome, encoded, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.shared import Shared
-from evorl.util.errors import Failure
 from evorl.util.seed import key, seed31
 from evorl.util.stop import stopping
 from evorl.util.text import say
@@ -47,10 +45,6 @@ GRACE_S = 0.1
 """Seconds in which a process that has closed its connection may end, so that its exit code can be reported."""
 PASS_S = 0.2
 """Seconds that a `poll` may take while something has to be looked after."""
-
-
-class Unplayable(WorldError, Failure):
-    """There is no game to play with. The message is one line."""
 
 
 def overlong(game: str, limit: int) -> Mismatch:

@@ -18,8 +18,8 @@ from evorl.mdp.core import Array, Closes, Decisions, StepLimit, StepsTogether
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.forms import Resolution
 from evorl.mdp.remote.godot_rl.game import Game
-from evorl.mdp.remote.messages import Cut, Nonsense
-from evorl.mdp.remote.server import MAX_PROCESSES, Settings, Unplayable, overlong
+from evorl.mdp.remote.messages import Cut, Nonsense, Unplayable
+from evorl.mdp.remote.server import MAX_PROCESSES, Settings, overlong
 from evorl.mdp.shared import Shared
 from evorl.util.errors import BadRequest
 from evorl.util.stop import pause

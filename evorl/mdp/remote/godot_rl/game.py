@@ -22,9 +22,9 @@ from msgspec import Meta, Struct
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.link import Link
-from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, MAX_SIZE, Cut, Nonsense
+from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, MAX_SIZE, Cut, Nonsense, Unplayable
 from evorl.mdp.remote.process import GameProcess
-from evorl.mdp.remote.server import Settings, Unplayable
+from evorl.mdp.remote.server import Settings
 from evorl.util.errors import BadRequest
 from evorl.util.seed import key, seed31
 from evorl.util.stop import check_stop
