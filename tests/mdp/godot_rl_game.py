@@ -1,7 +1,8 @@
 """A game as the plugin of Godot RL Agents makes it (sync.gd), without Godot: ``--port=N --env_seed=N [FAULT MARK]``.
 
 Three agents look for a number. A fault happens once, at the twentieth step, and makes the file MARK. With the fault
-``no display`` the game ends there, and the next one does not start.
+``no display`` the game ends there, and the next one does not start. With ``one licence`` only the first game starts;
+with ``other agents`` and ``other order`` it differs from those after it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,25 @@ from pathlib import Path
 
 words = dict(word.lstrip("-").split("=") for word in sys.argv[1:] if "=" in word)
 fault, mark = ([word for word in sys.argv[1:] if "=" not in word] + ["", ""])[:2]
-AGENTS, draw = 3, random.Random(int(words["env_seed"]))
+draw = random.Random(int(words["env_seed"]))
 if fault == "no display" and Path(mark).exists() and not Path(mark + "2").exists():
     Path(mark + "2").touch()
     sys.exit("the display is busy")
+
+
+def first():
+    """Whether no process has failed before."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+later = fault in ("one licence", "other agents", "other order") and not first()
+if fault == "one licence" and later:
+    sys.exit("the licence is in use")
+AGENTS = 4 if later and fault == "other agents" else 3
 stream = socket.create_connection(("127.0.0.1", int(words["port"])))
 
 
@@ -41,15 +57,6 @@ def exactly(size):
 def put(message):
     data = json.dumps(message).encode()
     stream.sendall(struct.pack("<I", len(data)) + data)
-
-
-def first():
-    """Whether no process has failed before."""
-    try:
-        Path(mark).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 class Agent:
@@ -80,6 +87,9 @@ assert handshake["type"] == "handshake" and handshake["major_version"] == "0"
 assert get()["type"] == "env_info"
 move = {"size": 1, "action_type": "continuous"} if fault == "continuous" else {"size": 3, "action_type": "discrete"}
 action = {"move": move, **({"jump": {"size": 2, "action_type": "discrete"}} if fault != "continuous" else {})}
+if fault == "other order":
+    action["jump"]["size"] = 3
+    action = dict(reversed(action.items())) if later else action
 if fault == "mixed":
     action["turn"] = {"size": 2, "action_type": "continuous"}
 seen = {

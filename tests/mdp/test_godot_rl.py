@@ -15,7 +15,7 @@ from remote_games import EPISODES, Records
 from evorl.mdp.core import Box, Discrete, Input, MultiDiscrete, StepsTogether
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
-from evorl.mdp.remote.godot_rl.arena import GodotRLArena
+from evorl.mdp.remote.godot_rl.arena import GAMES, GodotRLArena
 from evorl.mdp.remote.godot_rl.game import Game
 from evorl.mdp.remote.messages import Cut, Unplayable
 from evorl.util.errors import BadRequest
@@ -103,6 +103,39 @@ def test_a_game_that_fails_again_and_again_ends_the_run() -> None:
     world = Remote(protocol="godot_rl", command=f'{game[0]} -c "{game[2]}"')
     with closing(world), pytest.raises(Unplayable, match="ended with exit code 1; it said last: no licence"):
         world.arena(3, EPISODES)
+
+
+@pytest.mark.parametrize("fault", ["one licence", "other agents", "other order"])
+def test_an_arena_that_cannot_begin_leaves_no_games(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A game in another form would be given the observations, or actions, of others."""
+    ended, close = set[str](), Game.close
+
+    def noted(self: Game) -> None:
+        ended.add(self.name)
+        close(self)
+
+    monkeypatch.setattr(Game, "close", noted)
+    why = "the licence is in use" if fault == "one licence" else "has other agents, observations or actions than the"
+    world = Remote(protocol="godot_rl", command=f"{GAME} '{fault}' {tmp_path}/mark")
+    with closing(world), pytest.raises(Unplayable, match=rf"^game 2 \(process \d+\) .*{why}"):
+        try:
+            world.arena(6, EPISODES)
+        finally:
+            assert {name.partition(" (")[0] for name in ended} == {"game 1", "game 2"}
+            assert GAMES[world._settings]._alive == 0
+
+
+def test_an_arena_that_is_stopped_as_it_begins_leaves_no_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Game, deadline_s: float) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Game, "reset", stopped)
+    with closing(Remote(protocol="godot_rl", command=GAME)) as world:
+        with pytest.raises(KeyboardInterrupt):
+            world.arena(6, EPISODES)
+        assert GAMES[world._settings]._alive == 0
 
 
 def test_episodes_without_an_end_are_cut_where_evaluations_ask_for_it() -> None:

@@ -144,8 +144,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
             inbox, battles.inbox = battles.inbox, []
             for slots, rows in inbox:
                 self._outcomes(slots, rows)
-            lost, battles.lost = battles.lost, []
-            for game, why, gone in lost:
+            for game, (why, gone) in battles.take_lost().items():
                 self._lose(battles.games[game], why, gone)
             battles.tell()
         return ready()

@@ -265,6 +265,15 @@ class Battles:
             self.leave(match)
             self.lost.append((match.index, f"{match.place[0].name} {why}", False))
 
+    def take_lost(self) -> dict[int, tuple[str, bool]]:
+        """Each lost game once, though several of its rows may be bad: why at first, whether its connection is gone."""
+        lost: dict[int, tuple[str, bool]] = {}
+        for game, why, gone in self.lost:
+            first, before = lost.get(game, (why, False))
+            lost[game] = first, before or gone
+        self.lost = []
+        return lost
+
     def lose(self, match: Match, why: str, gone: bool, decisions: int) -> None:
         """Count the loss of a battle after so many decisions, and let it begin again. ``gone``: so is its connection.
 

@@ -132,6 +132,7 @@ class Connection:
                 asks.append(message)
         if asks and len((rows := self.offer.rows(asks)).side):
             self._deliver(rows)
+        self.link.check_open()
 
     def _deliver(self, rows: Rows) -> None:
         number = rows.battle.astype(np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from typing import Protocol
 
 from evorl.mdp.remote.messages import MAX_FRAME, MAX_HELLO, Cut, Nonsense
@@ -23,8 +24,13 @@ MAX_UNSENT = 1 << 24
 
 
 class Framing(Protocol):
+    @property
+    def closed(self) -> bool:
+        """Whether the peer has said that it closes the connection."""
+        ...
+
     def frames(self, buffer: bytearray, limit: int) -> list[bytes]:
-        """Take the whole frames from the start of a buffer. Raises `Nonsense`, `Cut`."""
+        """Take the whole frames from the start of a buffer. Raises `Nonsense`."""
         ...
 
     def framed(self, message: bytes) -> bytes: ...
@@ -36,6 +42,8 @@ class Framing(Protocol):
 
 class Lengths:
     """Messages with their lengths."""
+
+    closed = False
 
     def frames(self, buffer: bytearray, limit: int) -> list[bytes]:
         frames, at, end = list[bytes](), 0, len(buffer)
@@ -75,6 +83,7 @@ class Link:
 
     def receive(self) -> list[bytes]:
         """Return the messages that have arrived. Raises `Cut`, `Nonsense`."""
+        self.check_open()
         taken = 0
         while taken < MAX_PASS:
             try:
@@ -96,13 +105,23 @@ class Link:
                 return []
             self._framing = WebSocket() if self._read.startswith(b"GET ") else Lengths()
         frames = self._framing.frames(self._read, self.limit)
-        if replies := self._framing.replies():
-            self._write(replies)
+        with suppress(Cut):  # the next call says so; what came before counts
+            if replies := self._framing.replies():
+                self._write(replies)
+        if not frames:
+            self.check_open()
         return frames
 
+    def check_open(self) -> None:
+        """Raise `Cut` if the peer has said that it closes the connection. The socket need not tell it any more."""
+        if self._framing is not None and self._framing.closed:
+            raise Cut("closed the connection")
+
     def send(self, message: bytes) -> None:
-        """Send a message, now or later. Raises `Cut` if too much waits already."""
-        self._write((self._framing or PLAIN).framed(message))
+        """Send a message, now or later, or never to a peer that has closed. Raises `Cut` if too much waits already."""
+        framing = self._framing or PLAIN
+        if not framing.closed:
+            self._write(framing.framed(message))
 
     def _write(self, data: bytes) -> None:
         if self._unsent:

@@ -28,7 +28,7 @@ from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.shared import Shared
 from evorl.util.seed import key, seed31
-from evorl.util.stop import stopping
+from evorl.util.stop import check_stop, stopping
 from evorl.util.text import say
 
 LOG = logging.getLogger("evorl")
@@ -93,6 +93,7 @@ class GameServer:
     def offer(self) -> Offer:
         """What the games offer; waits for the first. Raises `Unplayable`."""
         while self._offer is None:
+            check_stop()
             if self.settings.command is not None and not self._processes and time.monotonic() >= self._pause_until:
                 self._start()
             self.poll(PASS_S)
@@ -106,6 +107,8 @@ class GameServer:
     def withdraw(self, owner: Receiver) -> None:
         """Forget an arena's requests."""
         self._queue = deque(request for request in self._queue if request[0] is not owner)
+        if not self._queue:
+            self._waits_since = None
 
     def poll(self, timeout: float) -> None:
         """Wait until something happens, for ``timeout`` seconds at most. Raises `Unplayable`."""
@@ -196,6 +199,7 @@ class GameServer:
         link.trust()
         try:
             link.send(encoded(Welcome()))
+            link.check_open()
         except Cut as error:
             self.cut(connection, str(error))
 
@@ -324,6 +328,7 @@ class GameServer:
         if moment - self._waits_since > self.settings.start_s:
             have = sum(connection.capacity for connection in self._connections)
             need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
+            self._waits_since = None
             raise Unplayable(
                 f"no game has connected to {self.address.text} in {self.settings.start_s:g} s (mdp.start_s)"
                 + (f": {need}" if have else "")

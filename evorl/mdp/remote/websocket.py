@@ -12,7 +12,7 @@ import struct
 
 import numpy as np
 
-from evorl.mdp.remote.messages import Cut, Nonsense
+from evorl.mdp.remote.messages import Nonsense
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_REQUEST = 8192
@@ -26,6 +26,8 @@ class WebSocket:
 
     def __init__(self) -> None:
         self._open = False
+        self.closed = False
+        """Whether the peer has said that it closes the connection."""
         self._parts = bytearray()  # of a message in several frames
         self._continues = False
         self._replies = bytearray()
@@ -39,12 +41,11 @@ class WebSocket:
         if not self._open and not self._upgrade(buffer):
             return []
         frames = list[bytes]()
-        while (frame := _frame(buffer, limit - len(self._parts))) is not None:
+        while not self.closed and (frame := _frame(buffer, limit - len(self._parts))) is not None:
             last, kind, data = frame
             if kind in (CLOSE, PING, PONG):
                 self._control(kind, data)
-                if kind == CLOSE:
-                    raise Cut("closed the connection")
+                self.closed = kind == CLOSE
                 continue
             if kind not in (CONTINUED, BINARY) or (kind == CONTINUED) != self._continues:
                 raise Nonsense("sent a WebSocket message that is not binary, or a piece of none")

@@ -35,9 +35,9 @@ class Games:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._alive = self._started = 0  # games that run; games so far, of which each has a seed of its own
-        self._idle: list[Game] = []
-        self.form = self.take_back(self.take()).form
+        self._idle = [Game(settings, 1)]
+        self._alive = self._started = 1  # games that run; games so far, of which each has a seed of its own
+        self.form = self._idle[0].form
 
     def take(self) -> Game:
         """Return a free game. Raises `Unplayable`."""
@@ -47,11 +47,10 @@ class Games:
             raise Unplayable(f"{MAX_PROCESSES} games run, which is too many")
         self._started += 1
         game = Game(self._settings, self._started)
+        if not game.form.is_like(self.form):
+            game.close()
+            raise Unplayable(f"{game.name} has other agents, observations or actions than the game before")
         self._alive += 1
-        return game
-
-    def take_back(self, game: Game) -> Game:
-        self._idle.append(game)
         return game
 
     def take_back_from_play(self, game: Game, deadline_s: float) -> None:
@@ -67,10 +66,10 @@ class Games:
             self.end(game)
             raise
         else:
-            self.take_back(game)
+            self._idle.append(game)
 
     def end(self, game: Game) -> None:
-        """End a game that has failed."""
+        """End a game that has failed, or may still have to answer."""
         game.close()
         self._alive -= 1
 
@@ -97,16 +96,24 @@ class GodotRLArena(StepLimit, StepsTogether, Closes):
         self.spec, self.slots = games.form.spec, slots
         self._on_close, self._time_limit = ended, time_limit
         self._games, self._agents, self._deadline_s = games, games.form.agents, deadline_s
-        self._playing = [games.take() for _ in range(-(-slots // self._agents))]
-        self._failures = [0] * len(self._playing)
+        self._playing: list[Game] = []
+        self._failures = [0] * -(-slots // self._agents)
         self._rows = decision_arrays.empty_decisions(self.spec, slots)
         self._rows.slots = np.arange(slots)
         self._returns, (self._lengths, self._episode) = np.zeros(slots), np.zeros((2, slots), np.int64)
         self._sent = self._restored = False
         names = [entry.name if entry.dtype == "float32" else "" for entry in self.spec.inputs]
         self._watched = [Resolution(f"the input {name!r}") if name else None for name in names]
-        for number in range(len(self._playing)):
-            self._begin(number)
+        try:
+            for _ in self._failures:
+                self._playing.append(games.take())
+            for number in range(len(self._playing)):
+                self._begin(number)
+        except BaseException:  # nobody else knows these games
+            for game in self._playing:
+                if not game.closed:
+                    games.end(game)
+            raise
 
     def recv(self) -> Decisions:
         """Return all slots, after the step of every game."""

@@ -80,6 +80,10 @@ class Form(NamedTuple):
     observations: _Observations
     actions: _Actions
 
+    def is_like(self, other: Form) -> bool:
+        """Whether another game's agents can take the place of this one's, also by the order of their actions."""
+        return self == other and [*self.actions] == [*other.actions]
+
     def read(self, seen: list[dict[str, Any]]) -> tuple[Array, ...]:
         """The inputs of all agents, each [n, ...]. Raises `Nonsense`."""
         if len(seen) != self.agents:
