@@ -357,6 +357,13 @@ class World(Labels, ABC):
     def close(self) -> None:
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 
+    def hold(self) -> Callable[[], None]:
+        """Keep open what worlds of these keys share in this process, until the returned function is called.
+
+        It begins nothing. Whoever closes copies of a world in turn holds it, or each copy would begin anew.
+        """
+        return lambda: None
+
     def evaluation_world(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""
         return self

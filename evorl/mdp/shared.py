@@ -1,7 +1,8 @@
 """What all arenas of a process share that play the same game: its server, or its processes.
 
 Worlds are plain configs, and several with the same keys may come and go. So what is shared belongs to the process,
-under the settings that made it. It is closed with a world, or after that with the last arena that uses it.
+under the settings that made it. It is closed with a world, or after that with the last arena that uses it, or with the
+last who holds it for worlds to come (`World.hold`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Shared(Generic[K, T]):
         return self._all[settings]
 
     def use(self, settings: K) -> Callable[[], None]:
-        """Keep it open until the returned function is called."""
+        """Keep it open, now or once it is made, until the returned function is called."""
         self._users[settings] = self._users.get(settings, 0) + 1
 
         def end() -> None:
@@ -51,9 +52,10 @@ class Shared(Generic[K, T]):
         """Close it, now or when its last user ends."""
         if self._users.get(settings, 0) > 0:
             self._unwanted.add(settings)
-        elif settings in self._all:
-            self._unwanted.discard(settings)
-            self._users.pop(settings, None)
+            return
+        self._unwanted.discard(settings)
+        self._users.pop(settings, None)
+        if settings in self._all:
             self._all.pop(settings).close()
 
     def _leave_to_parent(self) -> None:

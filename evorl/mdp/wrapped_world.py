@@ -15,6 +15,9 @@ class WrappedWorld(World):
 
     world: World
 
+    def hold(self) -> Callable[[], None]:
+        return self.world.hold()
+
     @property
     def title(self) -> str:
         return self.world.title

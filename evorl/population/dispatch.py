@@ -186,3 +186,6 @@ class SeedFollower:
     def load_state_dict(self, state: StateDict) -> None:
         """Load the parameters. It has no `state_dict`: the driver holds the state (`Group.set_recovery_state`)."""
         self.centre.load_state_dict(state)
+
+    def close(self) -> None:
+        self.evaluator.close()

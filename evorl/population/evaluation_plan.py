@@ -29,6 +29,8 @@ class Evaluator(Protocol):
         """Evaluate individuals packed by `evorl.ec.core.pack`."""
         ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class EvaluationPlan:

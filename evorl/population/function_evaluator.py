@@ -39,5 +39,8 @@ class FunctionEvaluator:
         values = self.problem.evaluate(np.array([individual.genes for individual in individuals]))
         return [IndividualResult(row, 1, self._named(row), None, None, "") for row in values.tolist()]
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _named(self, row: list[float]) -> dict[str, Array]:
         return {name: np.array([x]) for name, x in zip(self.problem.names, row, strict=True)}

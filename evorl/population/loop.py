@@ -57,6 +57,16 @@ class Population(PopulationLoop[Task]):
     ) -> None:
         """``order``: the journal of a run to repeat; ``init``: the run to start from. Raises `BadRequest`."""
         super().__init__(experiment, evolution, order)
+        self._open.callback(experiment.mdp.hold())  # worlds of individuals are closed one after the other
+        try:
+            self._prepare(init)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, init: Start | None) -> None:
+        """Make the evolver, and the group that evaluates. Raises `BadRequest`."""
+        experiment, evolution = self.experiment, self.evolution
         plan = evaluation_plan(experiment, evolution)
         if experiment.rl.compile:
             require_compiler(device(experiment.device))

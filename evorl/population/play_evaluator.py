@@ -100,6 +100,7 @@ class PlayEvaluator:
     ) -> None:
         torch.set_num_threads(experiment.rl.threads)
         self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(searched), together
+        self._let_go = experiment.mdp.hold()  # worlds of individuals are closed one after the other
         self.actor: Actor | None = None
         self.seen: Moments | None = None  # statistics of the inputs of this task so far
 
@@ -107,6 +108,9 @@ class PlayEvaluator:
         self.seen = None
         answers = with_seconds(self._evaluate, unpack(packed))
         return TaskResult(answers, None if self.seen is None else self.seen.state_dict())
+
+    def close(self) -> None:
+        self._let_go()
 
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         if not self.space.genes:

@@ -98,11 +98,15 @@ class TrainEvaluator:
     ) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(searched)
         self.scales: Scales | None = None  # of observations, for an evolved reward
+        self._let_go = experiment.mdp.hold()  # worlds of individuals are closed one after the other
 
     def evaluate(self, packed: StateDict) -> TaskResult:
         return TaskResult(
             [answer for individual in unpack(packed) for answer in with_seconds(self._evaluate, [individual])]
         )
+
+    def close(self) -> None:
+        self._let_go()
 
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         return [self._live(individual) for individual in individuals]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
@@ -145,6 +145,13 @@ class Football(World):
         from evorl.mdp.football.arena import FootballArena
 
         return FootballArena(self, slots, episodes)
+
+    def hold(self) -> Callable[[], None]:
+        if self.engine != "gfootball":
+            return super().hold()
+        from evorl.mdp.football.process import POOLS
+
+        return POOLS.use(self.scenario)
 
     def close(self) -> None:
         if self.engine == "gfootball":

@@ -153,6 +153,10 @@ class Remote(World):
             return super().one_side(side)
         return replace(self, opponent="game", side=self.side_names[side])
 
+    def hold(self) -> Callable[[], None]:
+        shared = GAMES if self.protocol == "godot_rl" else SERVERS
+        return shared.use(self._settings)
+
     def close(self) -> None:
         SERVERS.close(self._settings)
         GAMES.close(self._settings)
@@ -160,11 +164,11 @@ class Remote(World):
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if self.protocol == "godot_rl":
             games = GAMES[self._settings]
-            with _used(GAMES.use(self._settings)) as ended:
+            with _used(self.hold()) as ended:
                 return GodotRLArena(games, slots, self.deadline_s, ended, self.time_limit)
         self.offer  # noqa: B018 (raises what is wrong with these keys)
         server = SERVERS[self._settings]
-        with _used(SERVERS.use(self._settings)) as ended:
+        with _used(self.hold()) as ended:
             return RemoteArena(server, slots, episodes, self.players, self.deadline_s, ended, self.time_limit)
 
 
