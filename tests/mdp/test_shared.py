@@ -66,4 +66,4 @@ def test_engines_of_football_outlive_copies_of_a_world(wrapped: bool) -> None:
     assert not pool._closed
     let_go()
     assert pool._closed
-    assert Duel().hold()() is None  # type: ignore[func-returns-value]
+    Duel().hold()()  # other worlds share nothing
