@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -29,7 +30,8 @@ CALLER = "the caller"
 
 
 class Policy:
-    """A policy as a function of observations. It keeps nothing between calls but the number of drawn actions."""
+    """A policy as a function of observations. It keeps nothing between calls but the number of drawn actions, and
+    several threads may call it."""
 
     def __init__(self, learner: Learner, world: World, seed: int = 0, threads: int | None = None) -> None:
         """``seed`` is that of drawn actions (``deterministic=False``). It computes with so many ``threads`` of PyTorch;
@@ -44,7 +46,7 @@ class Policy:
         self._firsts = np.cumsum([0, *heads(learner.spec.action)[:-1]])  # where each head begins in a mask
         self._encode = _encoding(learner.spec, None if self._spaces is None else self._spaces[1])
         self._decide = play_of(learner)
-        self._calls = 0
+        self._draws = count(1)
         self._still = torch.zeros(1, noise_size(learner.spec.action))  # the noise of deterministic actions
 
     @property
@@ -103,11 +105,13 @@ class Policy:
     ) -> list[PlayedEpisode]:  # fmt: skip
         """Play whole episodes of a gymnasium environment, one after the other. ``seed`` is that of the first reset.
 
-        An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a policy that
-        observes more than the environment returns.
+        An episode that has not ended after ``max_steps`` is left, with a warning. Raises `BadRequest` for a vector of
+        environments, and for a policy that observes more than the environment returns.
         """
         episodes, max_steps = at_least(1, episodes, "episodes"), at_least(1, max_steps, "max_steps")
         seed = None if seed is None else at_least(0, seed, "seed")
+        if hasattr(env, "num_envs"):
+            raise BadRequest("play takes one environment, not a vector of them; evaluate() plays many at once", "env")
         if not self._plays:
             names = ", ".join(entry.name for entry in self.spec.inputs)
             raise BadRequest(
@@ -148,11 +152,12 @@ class Policy:
     def _noise(self, rows: int, deterministic: bool) -> Tensor:
         action = self.spec.action
         if deterministic:
-            if rows != len(self._still):
-                self._still = torch.zeros(rows, noise_size(action))
-            return self._still
-        self._calls += 1
-        return torch.from_numpy(draw_noise(action, seeds.generator(self.seed, "policy", self._calls), (rows,)))
+            still = self._still  # another thread may put one of other rows in its place
+            if rows != len(still):
+                still = self._still = torch.zeros(rows, noise_size(action))
+            return still
+        draw = seeds.generator(self.seed, "policy", next(self._draws))
+        return torch.from_numpy(draw_noise(action, draw, (rows,)))
 
     def _legal(self, legal: Any, rows: int) -> Tensor | None:
         if self._mask is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ from evorl.training.session import Interrupted
 from evorl.util import command, run_directory
 from evorl.util.closes import Closes
 from evorl.util.errors import BadRequest
+from evorl.util.stop import owns_process
 
 if TYPE_CHECKING:
     import pandas
@@ -82,19 +84,20 @@ def load(
     directory: str | Path,
     checkpoint: str | int = "latest",
     individual: str | int | None = None,
-    trust: Sequence[str] = (),
+    trust: str | Sequence[str] = (),
 ) -> RunResult:
     """Load a run directory; ``"latest"`` is the run that began last, ``"zoo/ppo_pong"`` a policy of `evorl.zoo`.
 
     ``checkpoint``: ``"latest"`` or ``"last"``, ``"best"``, or a step that the run keeps. ``individual``: an id, or
-    ``"best"``, of a population. ``trust``: packages outside evorl whose classes the run's config may import.
+    ``"best"``, of a population. ``trust``: packages outside evorl whose classes the run's config may import; a text is
+    one of them.
     """
-    named = os.fspath(directory)
+    named, trusted = os.fspath(directory), (trust,) if isinstance(trust, str) else tuple(trust)
     place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
     # raises `BadRequest` now, and not at the first use
-    check_individual(config.experiment_of_run(place, tuple(trust)), individual)
+    check_individual(config.experiment_of_run(place, trusted), individual)
     check_checkpoint(place, str(checkpoint))
-    return RunResult(place, str(checkpoint), individual, tuple(trust))
+    return RunResult(place, str(checkpoint), individual, trusted)
 
 
 class RunResult(Closes):
@@ -113,7 +116,8 @@ class RunResult(Closes):
         individual: str | int | None = None,
         trust: tuple[str, ...] = (),
     ) -> None:
-        self.directory, self.checkpoint, self.individual, self.trust = directory, checkpoint, individual, trust
+        self.directory = directory.absolute()  # a notebook may change its own directory
+        self.checkpoint, self.individual, self.trust = checkpoint, individual, trust
         self._known: dict[str, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -134,7 +138,7 @@ class RunResult(Closes):
     @property
     def config(self) -> dict[str, Any]:
         """The config as plain data, as it stands in the run directory."""
-        return self._read("config", lambda: config.read_run_config(self.directory, "run"), CONFIG)
+        return deepcopy(self._read("config", lambda: config.read_run_config(self.directory, "run"), CONFIG))
 
     @property
     def record(self) -> RunRecord:
@@ -261,7 +265,10 @@ def _command(words: Sequence[str]) -> RunResult:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt where a signal stopped a run, which has saved. Training has threads of its own."""
+    """Raise KeyboardInterrupt where a signal stopped a run or a sweep: the program that calls goes on. Training has
+    threads of its own.
+    """
+    owned = owns_process.set(False)
     try:
         with threads():
             yield
@@ -271,3 +278,5 @@ def _signals() -> Iterator[None]:
         if not isinstance(stop.code, int) or stop.code <= SIGNAL:
             raise
         raise KeyboardInterrupt(f"exit code {stop.code}") from None
+    finally:
+        owns_process.reset(owned)

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,7 @@ from evorl.record.result import set_aside, sound_result
 from evorl.util import run_directory
 from evorl.util.command import quoted
 from evorl.util.errors import BadRequest, reason
+from evorl.util.stop import leave, owns_process
 from evorl.util.text import printable, say
 
 KEY = "hydra.sweep.dir"
@@ -156,12 +158,12 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
             if job.is_run(place / str(number)):
                 data = _planned(hydra, base, next_job, name, number).data
                 check_same_config(place / str(number), data, KEY, *promotion.GROWING * (job_search.steps is not None))
-    _check(base, place, planned, known=not _searches(base))
+    _check(base, place, planned, known=not _chooses_jobs(base))
     with _interruptible(place):
         launchers.start_ray(base)
     directory = job.new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
     with lock(directory, KEY):
-        sweeps.write_index(directory, {} if _searches(base) else {plan.folder: plan.words for plan in planned})
+        sweeps.write_index(directory, {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
             if job_search:
@@ -169,7 +171,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     if job_search:
         sound = search_loop.print_outcome(job_search, directory)
     else:
-        jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
+        jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _chooses_jobs(base) else _labels(planned)
         sound = _print_outcome(directory, jobs_of)
     if not sound:
         raise JobsFailed(directory)
@@ -179,20 +181,24 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
 @contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """On a signal, during a job or between two, print the command that resumes the sweep."""
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
+        yield
+        return
 
     def message() -> str:
         done = len([*directory.rglob("result.json")])
         return f"evorl: jobs that have finished: {done}; with {KEY}={directory} the same command goes on\n"
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        with suppress(OSError):  # stderr may be closed
-            os.write(2, message().encode())  # unbuffered: the signal may have interrupted a print
-        os._exit(128 + number)
+    def handle(number: int, frame: FrameType | None) -> None:
+        if owns_process.get():
+            with suppress(OSError):  # stderr may be closed
+                os.write(2, message().encode())  # unbuffered: the signal may have interrupted a print
+        leave(number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except SystemExit:
+    except SystemExit:  # after a job that has saved, or of a call from Python
         sys.stderr.write(message())
         raise
     finally:
@@ -226,7 +232,7 @@ def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
 # ------------------------------------------------------------------ the jobs of a command
 
 
-def _searches(base: DictConfig) -> bool:
+def _chooses_jobs(base: DictConfig) -> bool:
     """Whether the sweeper chooses jobs while it runs, so that they are not known before."""
     return not str(base.hydra.sweeper.get("_target_")).endswith(".BasicSweeper")
 
@@ -236,7 +242,7 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
     overrides = parse([*words, *config.task_words(base)], hydra)
     for override in overrides:
-        if override.is_interval_sweep() and not _searches(base):
+        if override.is_interval_sweep() and not _chooses_jobs(base):
             raise BadRequest(
                 "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
             )
@@ -328,10 +334,10 @@ def _build(planned: Sequence[Planned]) -> None:
         + repr((e.rl, e.ec, e.opponents, e.reward, e.device, job.start(plan.data))): plan
         for plan in planned
     }
-    for text in different.values():
-        with job.explain_misfit(text.composed, text.data["init"]):
-            others = run_players.others_of(text.experiment, text.data)
-            new_work(replace(text.experiment, cluster=Local()), job.start(text.data), None, others).close()
+    for plan in different.values():
+        with job.explain_misfit(plan.composed, plan.data["init"]):
+            others = run_players.others_of(plan.experiment, plan.data)
+            new_work(replace(plan.experiment, cluster=Local()), job.start(plan.data), None, others).close()
 
 
 # ------------------------------------------------------------------ after the last job

@@ -9,13 +9,14 @@ On a GPU it is a CUDA graph: launching each of these operations would take longe
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -139,8 +140,11 @@ class TraceCache:
     """Functions that are recorded at their first call with arguments of a new form, then replayed.
 
     ``make``: makes the replay, as `capture` does. Of methods of several objects there is one record, so what they read
-    of their objects must be the same.
+    of their objects must be the same. Several threads may call it.
     """
+
+    # a function that is recorded may put other parameters into a network for a moment, which several caches may share
+    _recording: ClassVar[Any] = threading.RLock()
 
     def __init__(self, make: Callable[..., Replay] = capture) -> None:
         self._make = make
@@ -152,10 +156,23 @@ class TraceCache:
         key = (getattr(function, "__func__", function), *form)  # a method would keep its object
         replay = self._replays.get(key)
         if replay is None:
-            with torch.inference_mode(False):
-                replay = self._replays[key] = self._make(function, *arguments)
+            replay = self._recorded(key, function, *arguments)
         result: Result = replay(*tensors)
         return result
+
+    def _recorded(self, key: Any, function: Callable[..., Any], *arguments: Tree) -> Replay:
+        """The replay of this key, which another thread may have made by now."""
+        with self._recording, torch.inference_mode(False):
+            if key not in self._replays:
+                self._replays[key] = self._make(function, *arguments)
+            return self._replays[key]
+
+    @classmethod
+    def _renew_lock(cls) -> None:
+        cls._recording = threading.RLock()
+
+
+os.register_at_fork(after_in_child=TraceCache._renew_lock)  # a child lacks the thread that may have held it
 
 
 class Call(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from evorl.rl.evaluation import in_whole_games, progress_shown
 from evorl.training.core import Work
 from evorl.util import command, descriptors, run_directory
 from evorl.util.errors import Failure
-from evorl.util.stop import stop_requested
+from evorl.util.stop import leave, stop_requested
 from evorl.util.types import StateDict, Steps
 
 log = logging.getLogger("evorl")
@@ -334,7 +333,7 @@ def _signals(notice: Callable[[str], None]) -> Iterator[list[int]]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         if caught:
-            os._exit(128 + number)  # the last complete checkpoint is intact
+            leave(number)  # the last complete checkpoint is intact
         caught.append(number)
         notice("evorl: saving, then stopping; a second signal leaves at once")
 

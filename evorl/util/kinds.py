@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from typing import Any, Generic, TypeVar, cast
 
 from evorl.util import plugins
@@ -39,7 +40,7 @@ class Kinds(Generic[T]):
         """The class of this name, which is imported if it is a plugin's. Raises `BadRequest` if that is none."""
         if name in self.own:
             return self.own[name]
-        entry = plugins.entries(self.group)[name]
+        entry = self._entry(name)
         by = f"plugin {self.root_of(name)}: "
         try:
             kind = entry.load()
@@ -51,7 +52,15 @@ class Kinds(Generic[T]):
 
     def root_of(self, name: str) -> str:
         """The root module of the class of this name."""
-        return "evorl" if name in self.own else plugins.entries(self.group)[name].module.partition(".")[0]
+        return "evorl" if name in self.own else _root(self._entry(name))
+
+    def _entry(self, name: str) -> EntryPoint:
+        """The entry point of a name that is no own one. Raises `BadRequest` if two plugins have it."""
+        entries = plugins.entries(self.group)[name]
+        if len(entries) > 1:
+            both = " and ".join(f"plugin {root}" for root in sorted(map(_root, entries))[:2])
+            raise BadRequest(f"{both} both have a choice {name!r}; uninstall one of them", self.key)
+        return entries[0]
 
     def check_named(self, options: Mapping[str, Any], key: str) -> None:
         """Raise `BadRequest` if the options at ``key`` name what no plugin has.
@@ -61,6 +70,10 @@ class Kinds(Generic[T]):
         if other := next((name for name in options if name not in self.of_plugins()), None):
             known = self.of_plugins()
             raise BadRequest(f"no plugin has this name{nearest(other, known)}", f"{key}.{other}")
+
+
+def _root(entry: EntryPoint) -> str:
+    return entry.module.partition(".")[0]
 
 
 def options_of(name: str, kind: type, options: Mapping[str, Any], key: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import invalidate_caches, metadata
 from importlib.util import find_spec
@@ -45,8 +45,11 @@ def installed() -> Mapping[str, Plugin]:
     return _installed(_path())
 
 
-def entries(group: str) -> Mapping[str, metadata.EntryPoint]:
-    """Return the entry points in a group, such as ``evorl.samplers``, that lead into a plugin, by their names."""
+def entries(group: str) -> Mapping[str, Sequence[metadata.EntryPoint]]:
+    """Return the entry points in a group, such as ``evorl.samplers``, that lead into a plugin, by their names.
+
+    A name has several if packages that lead to different places share it.
+    """
     return _entries(group, _path())
 
 
@@ -107,9 +110,12 @@ def _installed(path: Places) -> Mapping[str, Plugin]:
 
 
 @cache
-def _entries(group: str, path: Places) -> Mapping[str, metadata.EntryPoint]:
-    points = _select(path)(group=group)
-    return {point.name: point for point in points if _root(point) in _installed(path)}
+def _entries(group: str, path: Places) -> Mapping[str, Sequence[metadata.EntryPoint]]:
+    named: dict[str, dict[str, metadata.EntryPoint]] = {}
+    for point in _select(path)(group=group):
+        if _root(point) in _installed(path):
+            named.setdefault(point.name, {})[point.value] = point
+    return {name: [*points.values()] for name, points in named.items()}
 
 
 def _root(point: metadata.EntryPoint) -> str:

@@ -1,13 +1,15 @@
-"""Ending a wait in this process because the run is to stop.
+"""Ending a wait in this process because the run is to stop, and the process or the call because of a signal.
 
 A pause ends at once; another wait where `evorl.cluster.core.stoppable` allows it.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import NoReturn
 
 LOOK_S = 0.5
 """Seconds between two looks whether the run is to stop."""
@@ -15,6 +17,8 @@ stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", de
 """Whether the run is to stop; the session of a run sets it."""
 end_wait: ContextVar[Callable[[], None]] = ContextVar("end_wait", default=lambda: None)
 """What `check_stop` calls: it raises once the run is to stop."""
+owns_process: ContextVar[bool] = ContextVar("owns_process", default=True)
+"""Whether this process is evorl's to end, as a command's is; False for a call from Python, whose program goes on."""
 
 
 def check_stop() -> None:
@@ -36,3 +40,10 @@ def pause(seconds: float) -> None:
     while (left := ends - time.monotonic()) > 0 and not stopping():
         time.sleep(min(left, LOOK_S))
     check_stop()
+
+
+def leave(signal: int) -> NoReturn:
+    """Leave at once because of a signal: end the process, or raise SystemExit where it is not evorl's to end."""
+    if owns_process.get():
+        os._exit(128 + signal)
+    raise SystemExit(128 + signal)

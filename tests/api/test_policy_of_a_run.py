@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -120,6 +123,35 @@ def test_many_observations_are_decided_as_each_alone() -> None:
     assert ours.act(seen) == [ours.act(row) for row in seen] == ours.act(list(map(list, seen)))
     drawn = [ours.act(seen[0], deterministic=False) for _ in range(200)]
     assert {*drawn} == {0, 1}
+
+
+def test_several_threads_may_ask_at_once() -> None:
+    """Also for the first action of each form, which is recorded."""
+    interval = sys.getswitchinterval()
+    seen = np.random.Generator(np.random.PCG64(1)).normal(size=(20, 4, 4))
+    wanted, rows = policy(Gymnasium(id="CartPole-v1")), [1, 2, 3, 4]
+    answers = {n: [wanted.act(x[:n]) for x in seen] for n in rows}
+    ours, together = policy(Gymnasium(id="CartPole-v1")), threading.Barrier(4)
+
+    def asked(n: int) -> list[Any]:
+        together.wait()
+        return [ours.act(x[:n]) for x in seen]
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert dict(zip(rows, pool.map(asked, rows), strict=True)) == answers
+    finally:
+        sys.setswitchinterval(interval)
+    assert [ours.act(x) for x in seen] == answers[4]
+
+
+def test_a_vector_of_environments_is_refused() -> None:
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=2)
+    why = r"^env: play takes one environment, not a vector of them; evaluate\(\) plays many at once$"
+    with pytest.raises(BadRequest, match=why):
+        policy(CARTPOLE).play(envs)
+    envs.close()
 
 
 def test_a_world_of_our_own_takes_the_arrays_of_its_spec() -> None:

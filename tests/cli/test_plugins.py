@@ -235,6 +235,25 @@ def test_two_plugins_with_one_choice(folder: Path, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err == f"evorl: {line}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("rl=ppo", "rl.net.encoder=my_lab"), "rl.net.encoder"), (("rl=dqn", "rl.sampling=my_lab"), "rl.sampling"),
+        (("rl=vtrace", "rl.batch=4", "rl.sampling.uniform=0", "+rl.sampling.my_lab=0.5"), "rl.sampling"),
+    ],
+)  # fmt: skip
+def test_two_plugins_with_one_network_or_sampler(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], key: str
+) -> None:
+    other = add_metadata(write(tmp_path, "other", ["network", "sampler"]))
+    change(other / "other-0.1.0.dist-info" / "entry_points.txt", "other = other.net", "my_lab = other.net")
+    change(other / "other-0.1.0.dist-info" / "entry_points.txt", "other = other.samp", "my_lab = other.samp")
+    with on_path(other):
+        assert go("mdp=cartpole", "~tuned", *words) == 2
+    line = f"{key}: plugin my_lab and plugin other both have a choice 'my_lab'; uninstall one of them"
+    assert capsys.readouterr().err == f"evorl: {line}\n" and not Path("runs").exists()
+
+
 def test_a_choice_of_evorl_stays_what_it_is(folder: Path) -> None:
     conf = folder / "my_lab" / "conf" / "rl"
     (conf / "ppo.yaml").write_text((conf / "my_lab.yaml").read_text())

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import signal
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from evorl.cluster.processes.fork import forked
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.nets.capture import TraceCache, capture
 from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, sample
@@ -142,6 +148,52 @@ def test_results_may_have_names_and_records_are_made_once_for_each_shape() -> No
             }  # fmt: skip
             assert [one.tolist() for one in records.replay(lambda x: (x + 1,), x)] == [(x + 1).tolist()]
     assert seen == [(2,), (3,)]
+
+
+def test_several_threads_record_one_after_the_other() -> None:
+    """Two at once found each other's parameters in the network that both of them recorded."""
+    at_work, most, shapes = [0], [0], list[int]()
+    together = threading.Barrier(6)
+
+    def make(function: Callable[..., Any], x: Tensor) -> Callable[..., Any]:
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        shapes.append(len(x))
+        time.sleep(0.05)
+        at_work[0] -= 1
+        return function
+
+    def double(records: TraceCache, x: Tensor) -> Any:
+        together.wait()
+        return records.replay(lambda x: 2 * x, x) if len(x) > 2 else records.replay(torch.neg, x)
+
+    caches = (TraceCache(make), TraceCache(make))
+    with ThreadPoolExecutor(6) as pool:
+        jobs = [pool.submit(double, caches[n % 2], torch.ones(2 if n < 4 else 3)) for n in range(6)]
+    assert [job.result().tolist() for job in jobs] == [[-1, -1]] * 4 + [[2, 2, 2]] * 2
+    assert most == [1] and sorted(shapes) == [2, 2, 3, 3], "each cache records each form once"
+
+
+def test_a_child_that_is_forked_while_a_thread_records_can_record() -> None:
+    begun, ends = threading.Event(), threading.Event()
+
+    def make(function: Callable[..., Any], x: Tensor) -> Callable[..., Any]:
+        begun.set()
+        ends.wait(60)
+        return function
+
+    def child() -> bytes:
+        signal.alarm(20)  # kills a child that waits for ever
+        return bytes(TraceCache(lambda function, x: function).replay(torch.neg, torch.tensor([-7])).tolist())
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(TraceCache(make).replay, torch.neg, torch.ones(1))
+        try:
+            assert begun.wait(60)
+            with forked(child) as answer:
+                assert answer() == b"\x07"
+        finally:
+            ends.set()
 
 
 def test_acting_on_images_is_captured_and_their_gradient_is_refused() -> None:
