@@ -203,11 +203,12 @@ def _runs_below(place: Path) -> Iterator[Path]:
             if not run_directory.exists(Path(root), POLICY_ONLY):  # a kept policy has no records
                 yield Path(root)
             folders.clear()  # do not search inside a run
-        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural)
 
 
-def _natural(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdecimal() else (-1, name)  # multirun jobs are numbered: 2 before 10
+def natural(name: str) -> tuple[int, str]:
+    """What folders are sorted by; jobs of sweeps are numbered, and 2 comes before 10."""
+    return (int(name), "") if name.isdecimal() else (-1, name)
 
 
 def _read_lines(directory: Path) -> tuple[list[dict[str, Any]], int]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import evorl
-from evorl.analysis.runs import RunRecord, State, is_number, read_json
+from evorl.analysis.runs import RunRecord, State, is_number, natural, read_json
 from evorl.record import failure
 from evorl.record.result import has_result
 from evorl.util import run_directory
@@ -160,7 +160,8 @@ def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
         for root, folders, files in os.walk(place):
             if INDEX_FILE in files:
                 yield Path(root)
-            folders[:] = [] if ".hydra" in folders else sorted(name for name in folders if not name.startswith("."))
+            shown = [name for name in folders if not name.startswith(".")]
+            folders[:] = [] if ".hydra" in folders else sorted(shown, key=natural)
 
 
 def _pending_in_sweep(directory: Path) -> Iterator[PendingJob]:
@@ -180,14 +181,18 @@ def _split_override(word: str) -> tuple[str, str]:
 
 
 def started_jobs(directory: Path) -> list[str]:
-    """Return the jobs of a search that have started. One that could write nothing left the folder that Hydra made."""
+    """Return the jobs of a sweep that have started, in the order of its index, those of no index by number.
+
+    One that could write nothing left the folder that Hydra made.
+    """
     pending = []
     for root, folders, files in os.walk(directory):
         begun = ".hydra" in folders or not {failure.FILE_NAME, "provenance.json"}.isdisjoint(files)
         if root != str(directory) and (begun or not [*folders, *(name for name in files if name[0] != ".")]):
             pending.append(os.path.relpath(root, directory))
             folders.clear()
-    return sorted(pending)
+    places = {name: place for place, name in enumerate(read_index(directory))}
+    return sorted(pending, key=lambda name: (places.get(name, len(places)), [*map(natural, name.split(os.sep))]))
 
 
 def failure_reason(directory: Path) -> str | None:

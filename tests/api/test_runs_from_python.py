@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 import torch
 
 import evorl
+from evorl.analysis import sweeps
 from evorl.api import experiments, runs
+from evorl.jobs import sweep
 from evorl.mdp.gymnasium.world import Gymnasium
 from evorl.mdp.remote.world import Remote
 from evorl.record.lock import lock
@@ -323,6 +326,59 @@ def test_a_signal_saves_and_is_a_keyboard_interrupt(monkeypatch: pytest.MonkeyPa
         evorl.run("mdp=cartpole", SMALL | {"budget.steps": 10_000_000})
     directory = str(stop.value).rpartition("resume=")[2]
     assert evorl.load(directory).state == "interrupted"
+
+
+def test_a_signal_does_not_end_the_program_that_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while a job of a sweep begins, nor a second one while a run saves."""
+
+    def interrupted(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"the process ends with code {code}"))
+    monkeypatch.setattr(sweep, "_outcome", interrupted)
+    monkeypatch.setattr(Run, "iterate", interrupted)
+    for begin, words in ((evorl.sweep, "mdp=cartpole seed=1,2"), (evorl.run, "mdp=cartpole")):
+        with pytest.raises(KeyboardInterrupt, match="^exit code 130$"):
+            begin(words, SMALL)
+    assert evorl.load("latest").state == "interrupted", "and no lock stays behind"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_sweep_may_be_of_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_outcome", lambda composed, directory: 1.0)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(evorl.sweep, "mdp=cartpole seed=1,2", SMALL).result()
+    assert [run.directory.name for run in made] == ["0", "1"]
+
+
+def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those that its index does not know."""
+    for name in ("10", "2", "b/a", "unlike/11", "unlike/3", "a"):
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+    sweeps.write_index(tmp_path, {"b/a": [], "a": []})
+    monkeypatch.setattr(runs, "_command", lambda words: evorl.RunResult(tmp_path))
+    found = [str(run.directory.relative_to(tmp_path)) for run in evorl.sweep("mdp=cartpole")]
+    assert found == ["b/a", "a", "unlike/3", "unlike/11", "2", "10"]
+
+
+def test_a_run_stays_where_it_is_when_the_program_goes_elsewhere(
+    trained: evorl.RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = evorl.load(trained.directory.relative_to(Path.cwd()))
+    monkeypatch.chdir(tmp_path)
+    assert loaded.state == trained.state == "finished" and loaded.directory == trained.directory
+    assert repr(loaded) == f"RunResult({str(trained.directory)!r}, finished, fitness {trained.fitness:.6g})"
+
+
+def test_what_a_program_changes_in_a_config_stays_with_it(trained: evorl.RunResult) -> None:
+    trained.config["rl"]["lr"] = trained.config["seed"] = 99
+    assert trained.config["seed"] == 3 and trained.config["rl"]["lr"] != 99
+
+
+def test_a_text_is_one_trusted_package(trained: evorl.RunResult) -> None:
+    assert evorl.load(trained.directory, trust="my_envs").trust == ("my_envs",)
+    assert evorl.load(trained.directory, trust=["my_envs", "games"]).trust == ("my_envs", "games")
 
 
 def test_importing_evorl_imports_nothing_heavy() -> None:
