@@ -21,6 +21,7 @@ from evorl.analysis.sweeps import BEST_FILE, read_best
 from evorl.cli import config
 from evorl.ec.core import objective_name, objective_weights
 from evorl.jobs.job import is_run
+from evorl.jobs.saved_policies import learner_of
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.text import say
@@ -43,25 +44,34 @@ class Policy(NamedTuple):
 def name_best(search: Search, directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Name the best of a search's jobs (rows of population.jsonl that did not fail), and write ``best.json``.
 
-    Returns its content; None if the search has several objectives. What an earlier command found for the same
-    candidates is taken over.
+    Returns its content; None if the search has several objectives. What an earlier command found for the same policies
+    is taken over.
     """
     if len(search.objectives) > 1:
         return None
     standing = sorted(rows, key=lambda row: -_first(row))
-    jobs = [row["job"] for row in standing]
     known = read_best(directory)
     if (
         known is not None
-        and known["jobs"] == len(jobs)
-        and known["job"] in known["candidates"] == jobs[: len(known["candidates"])]
+        and known["job"] in known["candidates"]
+        and known.items() >= _stood(standing, len(known["candidates"])).items()
     ):
         return known
     with _policies(search, directory, standing) as policies:
-        selected = _selected(search, standing, policies)
-    selected |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
+        selected = _selected(search, standing, policies) | _stood(standing, max(len(policies), 1))
     run_directory.write_json(directory, BEST_FILE, selected)
     return selected
+
+
+def _stood(standing: Sequence[Mapping[str, Any]], count: int) -> dict[str, Any]:
+    """Among how many jobs so many were the candidates, and after how many steps: a job that goes on has another
+    policy."""
+    candidates = standing[:count]
+    return {
+        "candidates": [row["job"] for row in candidates],
+        "candidate_steps": [row["results"].get("steps") for row in candidates],
+        "jobs": len(standing),
+    }
 
 
 def _first(row: Mapping[str, Any]) -> float:
@@ -158,7 +168,6 @@ def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
     import torch
 
     from evorl.record import checkpoint
-    from evorl.training.train import policy_spec
 
     if not is_run(run):
         return None
@@ -167,10 +176,7 @@ def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
         path, state = checkpoint.run_state(run)
         if state["learner"] is None:
             return None
-        torch.set_num_threads(experiment.rl.threads)
-        learner = experiment.rl.learner(policy_spec(experiment), experiment.seed, torch.device("cpu"))
-        with checkpoint.damage(path):
-            learner.load_policy(state["learner"])
+        learner = learner_of(experiment, state["learner"], torch.device("cpu"), path)
     except BadRequest as error:
         log.warning("job %s cannot be replayed: %s", run.name, error)
         return None

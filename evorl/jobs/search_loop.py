@@ -27,7 +27,7 @@ from evorl.analysis.runs import is_number
 from evorl.ec.core import Evaluation, Individual, objective_name
 from evorl.ec.space import Value
 from evorl.jobs.best_job import name_best
-from evorl.jobs.promotion import result_after
+from evorl.jobs.promotion import budget_of, result_after
 from evorl.jobs.search import KEY, PLACE, SUBDIR, TOLD, Search, read_search
 from evorl.record.result import read_result
 from evorl.util import run_directory
@@ -80,7 +80,7 @@ class SearchState:
         self._individuals: list[Individual] = []
         self.numbers: list[int] = []  # of the jobs of those that were asked for
         self._batch = 0
-        self._recall(_without_failed_batch(told_rows(directory), directory))
+        self._recall(self._known_rows())
 
     def next(self) -> list[list[str]] | None:
         """The words of the jobs to launch now; None if the search is over."""
@@ -114,6 +114,27 @@ class SearchState:
             before = [*self.rows[-1:], *rows[-1:]]
             rows.append(self._row(individual, str(number), before[-1]["step"] if before else 0))
         return rows
+
+    def _known_rows(self) -> Sequence[dict[str, Any]]:
+        """The rows that were told, without the last batch if jobs of it failed: these may run again, unless jobs that
+        were proposed later have begun."""
+        rows = told_rows(self.directory)
+        last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
+        repeats = any("failed" in row for row in last) and not self._later_began(rows)
+        return rows[: -len(last)] if repeats else rows
+
+    def _later_began(self, rows: Sequence[dict[str, Any]]) -> bool:
+        """Whether a job that was proposed after these rows has begun: a new one, or one that was promoted."""
+        newest = {row["job"]: row for row in rows}
+        names = [entry.name for entry in run_directory.entries(self.directory)]
+        new = any(name.isdecimal() and int(name) >= len(newest) for name in names)
+        return new or any(map(self._went_on, newest.values()))
+
+    def _went_on(self, row: Mapping[str, Any]) -> bool:
+        """Whether the job of this row, its newest, has begun to train for more than it says."""
+        ends = self.search.ends(Individual(row["id"], np.empty(0), role=row["role"]))
+        budget = None if ends is None else budget_of(self.directory / row["job"])
+        return ends is not None and budget is not None and budget > ends
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
         """Replay the rows into a new evolver. Raises `BadRequest` if it proposes other individuals."""
@@ -260,13 +281,6 @@ def _read(directory: Path) -> tuple[list[dict[str, Any]], int | None]:
             known = rows[: number - 1]
             return [row for row in known if row["batch"] != known[-1]["batch"]], number
     return rows, None
-
-
-def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
-    """The rows, without the last batch if jobs of it failed: they may run again, since nothing was proposed later."""
-    last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
-    repeats = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
-    return rows[: -len(last)] if repeats else rows
 
 
 def name_best_job(search: Search, directory: Path) -> None:

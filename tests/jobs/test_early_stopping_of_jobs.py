@@ -18,8 +18,12 @@ import pytest
 from harness import QUICK, fingerprint, go, newest
 from sweeping import Sweep, told, trained_once
 
+from evorl.ec.asha import ASHA as Asha
+from evorl.ec.space import Gene, Space
+from evorl.jobs import search_loop
 from evorl.jobs.identity import OtherRun
-from evorl.jobs.promotion import budget_of, result_after, sound_result_after
+from evorl.jobs.promotion import STEPS, budget_of, result_after, sound_result_after
+from evorl.jobs.search import Keys, Search
 from evorl.jobs.search_loop import TOLD
 from evorl.util.files import write_json
 
@@ -176,6 +180,43 @@ def test_which_result_belongs_to_a_budget(tmp_path: Path) -> None:
     lost = run_of(tmp_path / "lost", 400)
     with pytest.raises(OtherRun, match="job lost has gone on to 400 steps, and its result after 100 is lost"):
         sound_result_after(lost, 100)
+
+
+def begin(place: Path, number: int, words: list[str]) -> None:
+    """What stands there once a job trains."""
+    shutil.rmtree(place / str(number), ignore_errors=True)
+    run_of(place / str(number), int(next(word for word in words if word.startswith(STEPS)).partition("=")[2]))
+
+
+@pytest.mark.parametrize("batches", range(1, 9))
+def test_a_failed_batch_is_repeated_until_a_later_job_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    """Also where the later jobs are promoted ones, which have folders already."""
+
+    def outcome(job: Path, steps: int) -> tuple[dict[str, float], str]:
+        x = float(int(job.name) * 7919 % 101) + steps / 1000
+        if (int(job.name), steps) == lost:
+            return {}, "the worker was lost"
+        return {"fitness": x, "return": x, "steps": float(steps), "seconds": 1.0}, ""
+
+    monkeypatch.setattr(search_loop, "job_outcome", outcome)
+    evolution, genes = Asha(population=2, eta=2, R=4), Space((Gene("rl.lr", 0.0, 1.0),))
+    search = Search(keys=Keys(jobs=60, parallel=2), evolution=evolution, space=genes, words={}, seed=1, steps=4000)
+    state, lost = search_loop.SearchState(search, tmp_path), (-1, -1)
+    for batch in range(batches):
+        words = state.next() or []
+        for number, own in zip(state.numbers, words, strict=True):
+            begin(tmp_path, number, own)
+        if batch == batches - 1:
+            lost = (state.numbers[-1], budget_of(tmp_path / str(state.numbers[-1])) or 0)
+        assert state.take()
+    assert len(search_loop.SearchState(search, tmp_path).rows) == len(state.rows) - 2
+    later = state.next() or []
+    for number, own in zip(state.numbers, later, strict=True):
+        shutil.copytree(tmp_path, place := tmp_path.parent / f"{tmp_path.name}_{number}")
+        begin(place, number, own)
+        assert search_loop.SearchState(search, place).rows == state.rows
 
 
 @pytest.mark.slow

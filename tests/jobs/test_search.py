@@ -513,6 +513,10 @@ def test_the_luckiest_job_is_not_named_best(
     search_loop.print_outcome(search, tmp_path)  # nothing is played again
     assert len(asked_for) == 7
     capsys.readouterr()
+    rows = [row | {"results": row["results"] | {"steps": 10 + (row["job"] == "3")}} for row in told(tmp_path)]
+    assert best_job.name_best(search, tmp_path, rows) == found | {"candidate_steps": [10, 10, 11, 10]}
+    assert len(asked_for) == 14, "a job that went on has another policy"
+    del asked_for[7:]
     for damaged in (found | {"candidates": 4}, {"jobs": 4, "candidates": ["1"]}, found | {"job": "99"}, []):
         write_json(tmp_path / "best.json", damaged)
         search_loop.print_outcome(search, tmp_path)
