@@ -37,6 +37,18 @@ class ASHA(EarlyStopping):
         if self.s > self.rungs:
             raise BadRequest(f"r eta^s is more than R={self.R} units; s is {self.rungs} at most", "s")
 
+    @property
+    def notice(self) -> str:
+        """Rungs are fixed by r and eta: the last one ends before R, unless that is a power away."""
+        last = self.r * self.eta**self.rungs
+        if last == self.R:
+            return ""
+        times = f"r={self.r} times " if self.r > 1 else ""
+        return (
+            f"no configuration trains to the end: the last rung has {last} of R={self.R} units; "
+            f"R={last * self.eta} is {times}a power of eta={self.eta}"
+        )
+
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
 

@@ -146,6 +146,11 @@ class Evolution(ABC):
         """A new evolver with these hyper-parameters."""
 
     @property
+    def notice(self) -> str:
+        """What its keys do that is probably not meant; empty where there is nothing to say."""
+        return ""
+
+    @property
     def objective_names(self) -> tuple[str, ...]:
         """Names of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
         return tuple(objective_name(term) for term in self.objectives)

@@ -339,7 +339,7 @@ def test_a_signal_does_not_end_the_program_that_calls(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sweep, "_outcome", interrupted)
     monkeypatch.setattr(Run, "iterate", interrupted)
     for begin, words in ((evorl.sweep, "mdp=cartpole seed=1,2"), (evorl.run, "mdp=cartpole")):
-        with pytest.raises(KeyboardInterrupt, match="^exit code 130$"):
+        with pytest.raises(KeyboardInterrupt, match=r"^exit code 130$"):
             begin(words, SMALL)
     assert evorl.load("latest").state == "interrupted", "and no lock stays behind"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

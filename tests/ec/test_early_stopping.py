@@ -113,6 +113,22 @@ def test_asha_is_the_algorithm_of_its_paper(loss: Loss, r: int, R: int, eta: int
         ours.tell(one)
 
 
+@pytest.mark.parametrize(
+    ("keys", "notice"),
+    [
+        ({}, ""), ({"eta": 2, "R": 64}, ""), ({"r": 3, "eta": 2, "R": 24, "s": 1}, ""), ({"R": 1}, ""),
+        ({"eta": 3}, "has 27 of R=64 units; R=81 is a power of eta=3"),
+        ({"eta": 3, "s": 3}, "has 27 of R=64 units; R=81 is a power of eta=3"),
+        ({"R": 3}, "has 1 of R=3 units; R=4 is a power of eta=4"),
+        ({"r": 2, "eta": 3, "R": 64}, "has 54 of R=64 units; R=162 is r=2 times a power of eta=3"),
+    ],
+)  # fmt: skip
+def test_asha_says_that_nothing_trains_to_the_end(keys: dict[str, int], notice: str) -> None:
+    asha = ASHA(**keys)
+    assert asha.notice.removeprefix("no configuration trains to the end: the last rung ") == notice
+    assert (asha.evolver(SPACE).parts[-1] == f"{asha.R}/{asha.R}") == (not notice)
+
+
 def test_asha_begins_to_promote_with_the_first_eta_results() -> None:
     ours = Watched(ASHA(eta=4, R=16, population=3).evolver(SPACE), lambda number, share: float(number))
     shares = []

@@ -15,16 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import QUICK, fingerprint, go, newest
+from harness import QUICK, experiment_of, fingerprint, go, newest
 from sweeping import Sweep, told, trained_once
 
 from evorl.ec.asha import ASHA as Asha
 from evorl.ec.space import Gene, Space
+from evorl.jobs import job as jobs
 from evorl.jobs import search_loop
+from evorl.jobs import sweep as sweeps
 from evorl.jobs.identity import OtherRun
 from evorl.jobs.promotion import STEPS, budget_of, result_after, sound_result_after
 from evorl.jobs.search import Keys, Search
 from evorl.jobs.search_loop import TOLD
+from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
 
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
@@ -180,6 +183,24 @@ def test_which_result_belongs_to_a_budget(tmp_path: Path) -> None:
     lost = run_of(tmp_path / "lost", 400)
     with pytest.raises(OtherRun, match="job lost has gone on to 400 steps, and its result after 100 is lost"):
         sound_result_after(lost, 100)
+
+
+def test_runs_and_searches_say_that_nothing_trains_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "no configuration trains to the end: the last rung has 3 of R=4 units; R=9 is a power of eta=3"
+    keys = ("ec.eta=3", "ec.R=4", "+ec.genes.rl.lr=[1e-4,1e-2]")
+    assert [*jobs._notices(experiment_of("mdp=cartpole", "rl=ppo", "ec=asha", *keys), keys)] == [line]
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise BadRequest("enough")
+
+    monkeypatch.setattr(sweeps, "_check", stop)
+    words = ("--multirun", "mdp=cartpole", *QUICK, *ASHA[:6], "budget.steps=2048", f"hydra.sweep.dir={tmp_path}")
+    for eta, said in ((2, 0), (3, 1)):
+        assert go(*words, f"hydra.sweeper.evolver.eta={eta}") == 2
+        out, err = capsys.readouterr()
+        assert out.splitlines().count(line) == said and err == "evorl: enough\n"
 
 
 def begin(place: Path, number: int, words: list[str]) -> None:
