@@ -31,8 +31,11 @@ from evorl.util.files import write_json
 
 SWEEPER = "hydra/sweeper=evorl"
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
+PLAY_EACH_OTHER = ("coevolution", "league", "psro")
 EVOLVERS = sorted(
-    path.stem for path in (config.CONF / "ec").glob("*.yaml") if path.stem != "none" and not path.stem.endswith("_rl")
+    path.stem
+    for path in (config.CONF / "ec").glob("*.yaml")
+    if path.stem not in ("none", *PLAY_EACH_OTHER) and not path.stem.endswith("_rl")
 )
 
 
