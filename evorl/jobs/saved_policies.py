@@ -49,10 +49,14 @@ def checkpoint_of(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
             path, run = checkpoint.run_state(run_dir)
         except BadRequest as error:
             raise error if error.key else error.under("run") from None
-        if which == LATEST:
+        best = checkpoint.best_step(run)
+        if which == LATEST or best == run["steps"]:
             return path, run
-        which = "" if run["best"] is None else str(run["best"][1])
-    if which in ("", "best"):
+        if best is not None:
+            if best not in checkpoint.steps(run_dir):
+                raise BadRequest(f"{run_dir} has no checkpoint of step {best}, its best one, any more", "checkpoint")
+            return checkpoint.run_state(run_dir, best)
+    if which == "best":
         raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
     check_checkpoint(run_dir, which)
     return checkpoint.run_state(run_dir, int(which))

@@ -9,8 +9,8 @@
 * ``manifest.json``: the SHA-256 and size of all of them, the step, and a checksum of itself.
 
 A checkpoint is written under a temporary name, flushed to stable storage and renamed, so that a reader finds the
-complete old state or the complete new one. Types are kept: NumPy arrays are loaded as NumPy arrays, torch tensors as
-torch tensors (on the CPU).
+complete old state or the complete new one (`evorl.record.checkpoint_folders`). Types are kept: NumPy arrays are loaded
+as NumPy arrays, torch tensors as torch tensors (on the CPU).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +28,11 @@ import msgspec
 import numpy as np
 
 import evorl
+from evorl.record import checkpoint_folders as folders
 from evorl.record import tensors
+from evorl.record.checkpoint_folders import HOME
+from evorl.record.checkpoint_folders import steps as steps
+from evorl.record.checkpoint_folders import tell_of_links as tell_of_links
 from evorl.record.segments import Segment, Segments
 from evorl.record.state_tree import insert, require_lists, split
 from evorl.util import run_directory
@@ -40,9 +43,7 @@ SCHEMA = 1
 MAX_DIGITS = 40
 """Of an integer in a state: the words of a generator have 128 bits."""
 _TENSORS, _STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-_HOME = "checkpoints"
-_AHEAD = f"{_HOME}/.ahead"
-_LEFTOVER = re.compile(r"\.(\d+|latest)\.(partial|removed)")
+_AHEAD = f"{HOME}/.ahead"
 _MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 _log = logging.getLogger("evorl")
 
@@ -61,38 +62,30 @@ def save(
     keep: int,
     best: int | None = None,
     *,
-    overwrite: bool = False,
     segments: Segments | None = None,
 ) -> Path:
-    """Save a state as the checkpoint of a step; return its directory.
+    """Save a state as the checkpoint of a step, in place of one that it has; return its directory.
 
     ``segments`` are those that may be linked; once the checkpoint is written they are its own.
-    Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
-    A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
-    overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
-    intact, and TypeError for a state that cannot be saved.
+    Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``. Raises OSError (a full
+    disk) with the earlier checkpoints intact, and TypeError for a state that cannot be saved.
     """
-    if run_directory.make_folder(run_dir, _HOME):
+    if run_directory.make_folder(run_dir, HOME):
         run_directory.sync(run_dir)
-    for leftover in run_directory.entries(run_dir, _HOME):
-        if _LEFTOVER.fullmatch(leftover.name):
-            run_directory.remove(run_dir, f"{_HOME}/{leftover.name}")
-    target = run_dir / _HOME / str(step)
-    if run_directory.is_link(run_dir, f"{_HOME}/{step}"):
-        aside = run_directory.set_aside(run_dir, f"{_HOME}/{step}", "link")
-        _log.warning("%s was a link, which is kept as %s", target, aside)
-    if overwrite or not _is_complete(target):
-        _write(run_dir, step, state, segments or Segments(run_dir, _AHEAD, {}))
-    run_directory.replace(run_dir, f"{_HOME}/latest", f"{step}\n".encode())
-    _prune(run_dir, step, keep, best)
-    return target
+    folders.tidy(run_dir)
+    _write(run_dir, step, state, segments or Segments(run_dir, _AHEAD, {}))
+    run_directory.replace(run_dir, f"{HOME}/latest", f"{step}\n".encode())
+    folders.prune(run_dir, step, keep, best)
+    return run_dir / HOME / str(step)
 
 
 def segments_of(run_dir: Path, step: int | None = None) -> Segments:
     """Return the segments that a run writes on: those of the checkpoint of ``step``, or none yet if ``step`` is None.
 
-    Segments that a killed process wrote ahead are removed.
+    What a killed process left is put in order, and segments that it wrote ahead are removed.
     """
+    if run_directory.is_folder(run_dir, HOME):
+        folders.tidy(run_dir)
     segments = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
     segments.remove_ahead()
     return segments
@@ -100,7 +93,7 @@ def segments_of(run_dir: Path, step: int | None = None) -> Segments:
 
 def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
     """The segments of a checkpoint by the names of their rows; none if it is damaged."""
-    place = f"{_HOME}/{step}"
+    place = f"{HOME}/{step}"
     with suppress(DamagedCheckpoint), damage(run_dir / place):
         known = _read_manifest(run_dir, place)["files"]
         rows = _read_state(run_dir, place, known).get("rows", {})
@@ -122,7 +115,7 @@ def write_ahead(segments: Segments, state: StateDict) -> None:
 
 
 def _write(run_dir: Path, step: int, state: StateDict, segments: Segments) -> None:
-    temporary, target = f"{_HOME}/.{step}.partial", f"{_HOME}/{step}"
+    temporary, target = f"{HOME}/.{step}.partial", f"{HOME}/{step}"
     arrays: dict[str, Any] = {}
     appended: dict[str, AppendedRows] = {}
     rest = split(state, (), arrays, appended)
@@ -144,9 +137,7 @@ def _write(run_dir: Path, step: int, state: StateDict, segments: Segments) -> No
         }
         run_directory.write(run_dir, f"{temporary}/{MANIFEST}", [_manifest(step, entries)])
         run_directory.sync(run_dir, temporary)
-        _discard(run_dir, str(step))
-        run_directory.rename(run_dir, temporary, target)
-        run_directory.sync(run_dir, _HOME)
+        folders.put(run_dir, temporary, step)
     except BaseException:
         with suppress(OSError):
             run_directory.remove(run_dir, temporary)
@@ -170,47 +161,24 @@ def _with_checksum(content: dict[str, Any]) -> bytes:
     return (json.dumps({**content, "sha256": digest}, indent=2) + "\n").encode()
 
 
-def _prune(run_dir: Path, step: int, keep: int, best: int | None) -> None:
-    # A checkpoint beyond this step is damaged, else the run would have resumed there: it does not count as kept.
-    reached = [old for old in steps(run_dir) if old <= step]
-    for old in reached[:-keep]:
-        if old != best:
-            _discard(run_dir, str(old))
-
-
-def _discard(run_dir: Path, name: str) -> None:
-    """Remove a checkpoint. It is renamed first, so an interruption leaves no partial checkpoint."""
-    if run_directory.exists_at_all(run_dir, f"{_HOME}/{name}"):
-        run_directory.rename(run_dir, f"{_HOME}/{name}", f"{_HOME}/.{name}.removed")
-        run_directory.remove(run_dir, f"{_HOME}/.{name}.removed")
-
-
-def _is_complete(directory: Path) -> bool:
-    with suppress(DamagedCheckpoint):
-        load(directory)
-        return True
-    return False
-
-
 # ------------------------------------------------------------------ loading
 
 
-def steps(run_dir: Path) -> list[int]:
-    """Return the steps that have a checkpoint directory, ascending. The checkpoints are not verified.
+def best_step(run: StateDict) -> int | None:
+    """Return the step of the checkpoint that holds the best policy, by the newest state of a run; None if none does.
 
-    A link is no checkpoint. Raises `Unsafe` if ``checkpoints`` itself is a link.
+    Of one learner and of a shared critic it is that of the best evaluation. The best individual of a population
+    (``leader``) is in every checkpoint since its evaluation, so in the newest.
     """
-    try:
-        entries = run_directory.entries(run_dir, _HOME)
-    except FileNotFoundError:
-        return []
-    return sorted(int(entry.name) for entry in entries if entry.kind == "folder" and _STEP.fullmatch(entry.name))
+    if run["best"] is None:
+        return None
+    return int(run["steps"] if "leader" in run else run["best"][1])
 
 
 def digest(run_dir: Path, step: int) -> str | None:
     """Return the checksum of the manifest of a checkpoint, which names all its content; None if it cannot be read."""
     try:
-        return str(_read_manifest(run_dir, f"{_HOME}/{step}")["sha256"])
+        return str(_read_manifest(run_dir, folders.place(run_dir, step))["sha256"])
     except (DamagedCheckpoint, BadRequest, OSError, KeyError):
         return None
 
@@ -225,7 +193,7 @@ def newest(
     """
     damaged: list[tuple[int, DamagedCheckpoint]] = []
     for step in reversed(steps(run_dir)):
-        path = run_dir / _HOME / str(step)
+        path = run_dir / folders.place(run_dir, step)
         try:
             state = load(path, rows)
             if take is not None:
@@ -238,7 +206,7 @@ def newest(
             _log.warning("checkpoint %d is damaged (%s); falling back to the previous one", other, why)
         return path, state
     if damaged:
-        raise DamagedCheckpoint(f"no checkpoint in {run_dir / _HOME} is complete ({damaged[0][1]})") from damaged[0][1]
+        raise DamagedCheckpoint(f"no checkpoint in {run_dir / HOME} is complete ({damaged[0][1]})") from damaged[0][1]
     return None
 
 
@@ -268,18 +236,10 @@ def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple
         return newest_kept
     if which not in steps(run_dir):
         raise BadRequest(f"{run_dir} holds no checkpoint of step {which} any more")
-    path = run_dir / _HOME / str(which)
+    path = run_dir / folders.place(run_dir, which)
     state = load(path, rows=False)
     with damage(path):
         return path, checked(state)
-
-
-def tell_of_links(run_dir: Path) -> None:
-    """Warn of each checkpoint that is a link, since none is followed: somebody may have moved it elsewhere."""
-    with suppress(FileNotFoundError):
-        links = [entry.name for entry in run_directory.entries(run_dir, _HOME) if entry.kind == "link"]
-        if links:
-            _log.warning("%s: links are not followed, and left alone: %s", run_dir / _HOME, ", ".join(links))
 
 
 @contextmanager
@@ -292,15 +252,12 @@ def damage(path: Path) -> Iterator[None]:
         yield
 
 
-_STEP = re.compile("0|[1-9][0-9]{0,15}")
-
-
 def load(path: Path, rows: bool = True) -> StateDict:
     """Return the state of a checkpoint directory. Raises `DamagedCheckpoint` with the name of a damaged file.
 
     ``rows`` False reads no `AppendedRows`, which may take gigabytes: None is in their place.
     """
-    run_dir, place = path.parent.parent, f"{_HOME}/{path.name}"
+    run_dir, place = path.parent.parent, f"{HOME}/{path.name}"
     with damage(path):
         manifest = _read_manifest(run_dir, place)
         known = manifest["files"]
@@ -366,7 +323,7 @@ def _read_manifest(run_dir: Path, place: str) -> dict[str, Any]:
             f"{file.parent} was written by evorl {manifest['evorl']}, in a format that this version cannot read",
             "resume",
         )
-    if str(manifest["step"]) != file.parent.name:
+    if file.parent.name not in (f"{manifest['step']}", f".{manifest['step']}.replaced"):
         raise DamagedCheckpoint(f"{file}: it belongs to step {manifest['step']}")
     return manifest
 

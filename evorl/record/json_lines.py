@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from evorl.util import run_directory
+from evorl.util.errors import Failure
 
-_MAX_PENDING = 1 << 24  # bytes kept in memory while the disk is full; enough for hours of rows
+_MAX_PENDING = 1 << 24  # bytes of rows that wait in memory while the disk is full; those of hours
 _log = logging.getLogger("evorl")
 
 
@@ -35,10 +36,14 @@ class JsonLinesFile:
         self._pending, self._disk_full = b"", False
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write rows to the file, without waiting for stable storage."""
-        if len(self._pending) < _MAX_PENDING:
-            self._pending += b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        """Write rows to the file, without waiting for stable storage. Raises `Failure` if too many wait for space."""
+        self._pending += b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         self._flush()
+        if len(self._pending) > _MAX_PENDING:  # without them no checkpoint would be whole
+            raise Failure(
+                f"{self._name} cannot grow, and {_MAX_PENDING >> 20} MiB of rows wait for room on the disk; once there "
+                "is some, the run can be resumed from its last checkpoint"
+            )
 
     def sync(self) -> int:
         """Flush to stable storage and return the file's size. Raises OSError if rows still wait for space."""

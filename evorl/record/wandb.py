@@ -307,8 +307,10 @@ def _summarize(run: Any, directory: Path, checkpoints: Any) -> None:
     if result is None:
         return
     run.summary.update({f"result/{name}": value for name, value in _numbers(result)})
-    if checkpoints is not None and result.get("best") and "step" in result["best"]:
-        checkpoints.tell_best(result["best"]["step"])
+    best = result.get("best")
+    if checkpoints is not None and best and "step" in best:
+        # the best individual of a population is in the newest checkpoint
+        checkpoints.tell_best(result["steps"] if "individual" in best else best["step"])
 
 
 def _numbers(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:

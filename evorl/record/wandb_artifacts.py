@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +20,8 @@ _STAGED = "wandb/checkpoints"
 class Checkpoints:
     """Sends the checkpoints of a run directory, which the run may remove at any time.
 
-    A checkpoint is first linked into ``wandb/checkpoints``, so its files stay until they are sent.
+    A checkpoint is first linked into ``wandb/checkpoints``, so its files stay until they are sent; offline, until
+    somebody sends them.
     """
 
     def __init__(self, run: Any, directory: Path) -> None:
@@ -53,8 +56,19 @@ class Checkpoints:
         artifact = wandb.Artifact(f"checkpoints-{self._run.id}", "checkpoint", metadata={"step": step})
         for name in sorted(staged.names):
             artifact.add_file(str(self._directory / staged.place / name), name, policy="immutable", skip_cache=True)
-        self._run.log_artifact(artifact, aliases=aliases)
+        logged = self._run.log_artifact(artifact, aliases=aliases)
         self._sent[step] = staged.manifest
+        if not self._run.offline:
+            threading.Thread(target=self._remove_once_sent, args=(logged, staged.place), daemon=True).start()
+
+    def _remove_once_sent(self, logged: Any, place: str) -> None:
+        """Wait, for as long as it takes: to give up waiting would cancel the upload."""
+        try:
+            logged.wait()
+        except Exception as error:  # of many kinds; `close` removes the links
+            print(f"{place} stays until the end ({type(error).__name__}: {error})", file=sys.stderr)
+        else:
+            shutil.rmtree(self._directory / place, ignore_errors=True)
 
     def _stage(self, step: int) -> _Staged:
         """Link the files of a checkpoint. Raises FileNotFoundError if they were removed meanwhile."""

@@ -136,6 +136,7 @@ class Session:
         self.limit = e.budget.steps or e.mdp.budget
         self.eval_every, self.save_every = (e.periods()[name] for name in ("eval", "checkpoint"))
         self.saved = -1  # step of the newest checkpoint
+        self.saved_evaluation = False  # whether it has the evaluation of its step
         self.last_evaluation: tuple[int, Metrics] | None = None  # the newest evaluation
         self.evaluation_due = False  # at this step; a signal ended it before
         recorded, spent = None, 0.0
@@ -146,6 +147,7 @@ class Session:
             self.last_evaluation = (
                 None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
             )
+            self.saved_evaluation = self._evaluated_now()
         self.writes_ahead = True  # rows, before the next checkpoint needs them
         self.segments = checkpoint.segments_of(directory, None if state is None else self.saved)
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
@@ -162,9 +164,7 @@ class Session:
                 self._advance(caught)
             if not self._evaluated_now():
                 self._evaluate(caught)
-                self._save()  # again, if a stop at the very end saved it before this evaluation
-            elif self.saved != self.run.steps:
-                self._save()
+            self._save()  # again, if a stop at the very end saved it before this evaluation
             result = self._result()
             run_directory.write_json(self.directory, "result.json", result)
         print_summary(result, self.directory)
@@ -186,13 +186,14 @@ class Session:
         self._write_rows("jobs.jsonl", progress.jobs)
         self._write_rows("opponents.jsonl", progress.opponents)
         self._write_rows("payoffs.jsonl", progress.payoffs)
-        if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
+        ends = not caught and not self._evaluated_now() and self._over()
+        if evaluates := ends or _due(self.eval_every, before, self.run.steps):
             self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:
             self._interrupt(caught)
         if descriptors.left() < RESERVE:
             self._end_without_descriptors()
-        if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
+        if evaluates or _due(self.save_every, before, self.run.steps):
             self._save_if_possible()
         elif self.writes_ahead and (self.save_every or self.eval_every):
             self._write_ahead_if_possible()
@@ -272,7 +273,12 @@ class Session:
         self.terminal.update(self.run.steps, metrics)
 
     def _save(self) -> None:
-        best = None if self.run.best is None else self.run.best[1]
+        """Save, but not over what was evaluated at this step, which `best` may name.
+
+        What the run has done since without an environment step is in the next checkpoint; a resume does it again.
+        """
+        if self.saved == self.run.steps and self.saved_evaluation:
+            return
         evaluated = (
             None
             if self.last_evaluation is None
@@ -282,9 +288,9 @@ class Session:
             "run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated,
             "evaluation_due": self.evaluation_due,
         }  # fmt: skip
-        again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
-        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, segments=self.segments)
-        self.saved, self.writes_ahead = self.run.steps, True
+        keep, best = self.run.experiment.checkpoint.keep, checkpoint.best_step(state["run"])
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, segments=self.segments)
+        self.saved, self.saved_evaluation, self.writes_ahead = self.run.steps, self._evaluated_now(), True
 
     def _save_if_possible(self) -> None:
         """Save; on a full disk, warn, keep the last good checkpoint and continue."""

@@ -34,7 +34,7 @@ def test_a_run_goes_on_from_a_checkpoint_in_the_old_form(case: str, tmp_path: Pa
     found = checkpoint.newest(old)
     assert found is not None
     state = found[1] | {"run": in_old_form(found[1]["run"])}
-    checkpoint.save(old, state["run"]["steps"], state, 1, overwrite=True)
+    checkpoint.save(old, state["run"]["steps"], state, 1)
     assert "flying" in newest(old)["run"] and "in_flight" in newest(new)["run"]
     for run in (new, old):
         assert go(f"resume={run}", "budget.steps=1200", *amended) == 0

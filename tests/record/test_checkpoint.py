@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 from evorl.record import checkpoint
 from evorl.record.checkpoint import DamagedCheckpoint
 from evorl.record.lock import lock
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 
 DTYPES = (
@@ -190,17 +191,10 @@ def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert found is not None and found[1] == {"step": 100}
 
 
-def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
-    path = save(tmp_path, 5, {"a": 1})
-    before = {file: file.stat().st_mtime_ns for file in path.iterdir()}
-    assert save(tmp_path, 5, {"a": 1}) == path
-    assert {file: file.stat().st_mtime_ns for file in path.iterdir()} == before
-
-
-def test_overwrite_saves_a_step_again(tmp_path: Path) -> None:
+def test_a_step_is_saved_again(tmp_path: Path) -> None:
     save(tmp_path, 4)
     path = save(tmp_path, 5, {"a": 1})
-    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, overwrite=True) == path
+    assert save(tmp_path, 5, {"a": 2}) == path
     assert checkpoint.load(path) == {"a": 2}
     assert names(tmp_path) == {"4", "5", "latest"}
 
@@ -232,6 +226,30 @@ def test_leftovers_of_an_interrupted_save_are_removed(tmp_path: Path) -> None:
     assert found is not None and found[1] == {"step": 1}
     save(tmp_path, 2)
     assert names(tmp_path) == {"1", "2", "latest"}
+
+
+@pytest.mark.parametrize("at", ["rename", "remove"])
+def test_a_checkpoint_counts_until_it_is_replaced(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the new one has its name, or after: readers find one of them, and change nothing."""
+    save(tmp_path, 5, {"a": 1})
+    real = getattr(run_directory, at)
+
+    def killed(root: Path, name: str, *target: str) -> None:
+        if name.endswith(".5.partial" if at == "rename" else ".5.replaced"):
+            raise KeyboardInterrupt
+        real(root, name, *target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_directory, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 5, {"a": 2}, keep=1)
+    left, held = names(tmp_path), {"a": 1 if at == "rename" else 2}
+    assert left >= {"latest", ".5.replaced"} and checkpoint.steps(tmp_path) == [5]
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and found[1] == held and checkpoint.digest(tmp_path, 5) is not None
+    assert names(tmp_path) == left
+    checkpoint.segments_of(tmp_path, 5)  # a run goes on
+    assert names(tmp_path) == {"5", "latest"} and checkpoint.load(tmp_path / "checkpoints" / "5") == held
 
 
 # ------------------------------------------------------------------ what is not whole

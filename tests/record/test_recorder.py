@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.record import json_lines
 from evorl.record.core import Record, Recorder
 from evorl.record.metrics_tail import Row, follow_rows
+from evorl.util.errors import Failure
 
 
 def record(directory: Path, resume=None) -> Recorder:
@@ -142,6 +144,24 @@ def test_full_disk_loses_no_row(tmp_path: Path, monkeypatch, caplog) -> None:
         full = False
         recorder.write(5, {"train/return": 0.0})
     assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_ends_before_a_row_is_dropped(tmp_path: Path, monkeypatch) -> None:
+    """No checkpoint would be whole without it. The disk has stayed full, and those that wait would fill the memory."""
+
+    def write(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json_lines, "_MAX_PENDING", 200)
+    with record(tmp_path) as recorder:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write)
+            with pytest.raises(Failure, match=r"^metrics\.jsonl cannot grow, and .* can be resumed"):
+                for step in range(100):
+                    recorder.write(step, {"train/return": 0.0})
+        recorder.state_dict()
+    steps = [row["step"] for row in rows(tmp_path)]
+    assert steps == [*range(len(steps))] and 1 < len(steps) < 10
 
 
 def test_full_disk_for_real(tmp_path: Path) -> None:

@@ -103,6 +103,19 @@ def test_a_run_arrives_and_goes_on_under_its_id(tmp_path: Path, server: Server) 
     assert not (directory / "wandb" / "checkpoints").exists()
 
 
+@pytest.mark.slow
+def test_what_is_sent_takes_no_room_while_the_run_goes_on(tmp_path: Path, server: Server) -> None:
+    directory, staged = tmp_path / "run", tmp_path / "run/wandb/checkpoints"
+    directory.mkdir()
+    with Recorder(directory, Record(tensorboard=False, **ONLINE), CONFIG) as recorder:
+        for step in (1, 2, 3):
+            recorder.write(step, {"train/return": step / 2})
+            save(directory, step)
+            wait_until(lambda step=step: len(server.committed("checkpoint")) == step)
+        wait_until(lambda: not [*staged.iterdir()], 20)
+    assert not server.unknown
+
+
 KILLED = """
 import sys, time
 from pathlib import Path

@@ -242,6 +242,18 @@ class Server:
         one.state = "COMMITTED"
         return {"commitArtifact": {"artifact": {"id": one.id, "digest": one.digest}}}
 
+    def _ArtifactByID(self, given: dict[str, Any]) -> dict[str, Any]:
+        (one,) = (one for one in self.artifacts if one.id == given["id"])
+        project = {"id": "7", "internalId": "7", "name": "p", "entity": {"name": ENTITY}}
+        sequence = {"__typename": "ArtifactSequence", "name": one.collection, "project": project}
+        return {"artifact": {
+            "__typename": "Artifact", "id": one.id, "artifactSequence": sequence, "versionIndex": 0,
+            "artifactType": {"name": one.type}, "description": None, "metadata": None, "ttlDurationSeconds": -2,
+            "ttlIsInherited": True, "tags": [], "historyStep": None, "state": one.state, "size": 1,
+            "digest": one.digest, "commitHash": None, "fileCount": 1, "createdAt": "2026-01-01T00:00:00Z",
+            "updatedAt": None, "aliases": [],
+        }}  # fmt: skip
+
     def _UseArtifact(self, given: dict[str, Any]) -> dict[str, Any]:
         return {"useArtifact": {"artifact": {"id": given["input"]["artifactID"]}}}
 
