@@ -48,9 +48,10 @@ def run_to_end(built: BuiltRun, opened: Callable[[], AbstractContextManager[Open
     """Run until the budget is spent, then close the run; return the content of result.json.
 
     ``opened`` opens and locks the run directory; a run with a checkpoint, which it has loaded into ``built``, continues
-    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise), `WorldError`
-    (likewise, but a learner's training goes on from the last checkpoint), `NotFinite` (the last checkpoint stays), and
-    OSError if the final checkpoint or the result cannot be written.
+    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise) or if a disk
+    stays full (the last checkpoint stays), `WorldError` (likewise, but a learner's training goes on from the last
+    checkpoint), `NotFinite` (the last checkpoint stays), and OSError if the final checkpoint or the result cannot be
+    written.
     """
     try:
         with opened() as (directory, state):
@@ -284,7 +285,7 @@ class Session:
             if self.last_evaluation is None
             else {"step": self.last_evaluation[0], "metrics": self.last_evaluation[1]}
         )
-        state = {
+        state: StateDict = {
             "run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated,
             "evaluation_due": self.evaluation_due,
         }  # fmt: skip

@@ -34,10 +34,10 @@ def test_the_best_checkpoint_is_that_of_the_best_evaluation(tmp_path: Path) -> N
 def test_a_best_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The disk was full when it was due, or somebody has removed it."""
     save(tmp_path, 10, None)
-    with pytest.raises(BadRequest, match="checkpoint: .* has evaluated nothing yet"):
+    with pytest.raises(BadRequest, match=r"checkpoint: .* has evaluated nothing yet"):
         checkpoint_of(tmp_path, "best")
     save(tmp_path, 30, 20)
-    with pytest.raises(BadRequest, match="checkpoint: .* has no checkpoint of step 20, its best one, any more"):
+    with pytest.raises(BadRequest, match=r"checkpoint: .* has no checkpoint of step 20, its best one, any more"):
         checkpoint_of(tmp_path, "best")
 
 
