@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -128,6 +129,21 @@ def test_work_before_the_evaluation_of_its_step_is_saved_with_it(tmp_path: Path,
     assert work.evaluated == [4] and saves == [(100, 1), (200, 2), (200, 4)]
     state = newest(tmp_path / "run")
     assert state["judged"]["step"] == state["run"]["best"][1] == 200 and state["run"]["learner"]["mean"] == 4
+
+
+def test_what_was_evaluated_and_could_not_be_saved_is_not_replaced_by_later_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: list[tuple[int, int]]
+) -> None:
+    save, left = checkpoint.save, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def full_at_first(*given: Any, **named: Any) -> Path:
+        if left:
+            raise left.pop()
+        return save(*given, **named)
+
+    monkeypatch.setattr(checkpoint, "save", full_at_first)
+    go(tmp_path / "run", [100, 0, 0, 100], evaluate=100, save=100)
+    assert saves == [(200, 4)]
 
 
 @pytest.mark.parametrize("evaluate", [0, 100])
