@@ -74,7 +74,7 @@ class Run:
             if self.over:
                 return False
             assert time.monotonic() < ends, self.said()
-            time.sleep(0.001)
+            time.sleep(0.01)  # to look for processes takes milliseconds, which the run itself would lack
         return True
 
     def until_rows(self, number: int) -> bool:

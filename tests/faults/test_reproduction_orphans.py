@@ -24,11 +24,11 @@ time.sleep(600)
 """
 STARTS = {
     "a sweep": "from evorl.reproduction.parts import _run; _run([sys.executable, sys.argv[1]])",
-    "a peer": "from benchmarks.speed.common import answer; answer(sys.executable, sys.argv[1])",
+    "a peer": "from benchmarks.speed.common import answer; answer(pathlib.Path(sys.executable), sys.argv[1])",
     "evorl.run": "from benchmarks.speed import common; common.start_run(['--sleep']).wait()",
     "evorl.evaluate": "from evorl.reproduction import judging; judging.judge(None, [], False)",
 }
-INSTEAD = "import sys, subprocess; sleeps = sys.argv[1]; real = subprocess.Popen; "
+INSTEAD = "import pathlib, subprocess, sys; sleeps = sys.argv[1]; real = subprocess.Popen; "
 INSTEAD += "subprocess.Popen = lambda command, **options: real([sys.executable, sleeps], **options); "
 
 
