@@ -81,7 +81,10 @@ WRONG = [
     (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
     (["-cn", "confog"], "evorl: "),
     (["resume=nowhere"], "evorl: resume: nowhere: no such run directory\n"),
-    (["resume=a,b"], "evorl: resume: several values; a list is written [a,b], and a text with commas stands in "),
+    (
+        ["resume=a,b"],
+        "evorl: resume: several values; a list is written 'resume=[a,b]', and a text with commas 'resume=",
+    ),
     (["init=nowhere"], "evorl: init: nowhere: no such run directory\n"),
     (["replay=nowhere"], "evorl: replay: nowhere: no such run directory\n"),
     (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),

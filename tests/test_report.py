@@ -341,6 +341,7 @@ def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: s
         (["unbegun"], "no job in unbegun has begun, of 2"),
         (["multirun", "out=file/x"], "out: cannot make file/x"),
         (["multirun", "out=/proc/x"], "out: cannot make /proc/x: /proc cannot be written"),
+        (["multirun", "out=~/x"], "out: shells do not expand ~ after the equals sign; write out=$HOME/x"),
         (["broken"], "cannot read broken/.hydra/config.yaml"),
     ],
 )

@@ -274,9 +274,11 @@ def _signals() -> Iterator[None]:
             yield
     except Interrupted as stop:
         raise KeyboardInterrupt(str(stop)) from None
-    except SystemExit as stop:  # of a sweep; it has printed how to go on
+    except SystemExit as stop:  # of a sweep, or of a second signal
         if not isinstance(stop.code, int) or stop.code <= SIGNAL:
             raise
-        raise KeyboardInterrupt(f"exit code {stop.code}") from None
+        raise KeyboardInterrupt(
+            "stopped; what was saved before is kept, and the same call, or resume, goes on"
+        ) from None
     finally:
         owns_process.reset(owned)

@@ -43,9 +43,8 @@ def single_value(override: Override) -> Any:
     if override.is_sweep_override():
         key, _, text = str(override.input_line).partition("=")
         raise BadRequest(
-            f"several values; a list is written [{text}], and a text with commas stands in quotation marks: "
-            f"""{key}='"{text}"'""", key,
-        )  # fmt: skip
+            f"several values; a list is written '{key}=[{text}]', and a text with commas '{key}=\"{text}\"'", key
+        )
     return override.value()
 
 

@@ -145,7 +145,8 @@ class Population(PopulationLoop[Task]):
         if whole > limit:
             log.warning(
                 "budget.steps=%s ends before one generation is evaluated, which takes %s steps or more, games "
-                "included; raise it, or lower %s", f"{limit:_}", f"{whole:,}", " or ".join(["ec.population", *keys]),
+                "included; individuals that have begun take their %s steps all the same; raise it, or lower %s",
+                f"{limit:_}", f"{whole:,}", f"{each:,}", " or ".join(["ec.population", *keys]),
             )  # fmt: skip
 
     def fill_slots(self) -> None:

@@ -142,6 +142,7 @@ class ReplayLearner(NetworkLearner[H]):
         if hyper.compress:
             check_compressible(spec)
         self.gradient_steps = 0
+        self._allowed_by_others = 0  # gradient steps, where this learner goes on from another's state with other keys
         self.drawn: Numbers = np.zeros((0, 0), np.int64)  # of the gradient steps being taken
 
     @cached_property
@@ -187,9 +188,13 @@ class ReplayLearner(NetworkLearner[H]):
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
+        return max(self._steps_allowed() - self.gradient_steps, 0)
+
+    def _steps_allowed(self) -> int:
+        """Gradient steps that the transitions collected so far allow, those of other keys included."""
         h = self.hyper
         wanted = h.samples if h.samples_per_step is None else h.samples_per_step
-        return max(int((self.replay.count - h.warm_up) * wanted / h.samples) - self.gradient_steps, 0)
+        return int((self.replay.count - h.warm_up) * wanted / h.samples) + self._allowed_by_others
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""
@@ -258,7 +263,10 @@ class ReplayLearner(NetworkLearner[H]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        own = {"gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
+        own = {
+            "gradient_steps": self.gradient_steps, "replay": self.replay.state_dict(),
+            "limiter": {"transitions": self.replay.count, "allowed": self._steps_allowed()},
+        }  # fmt: skip
         return {**super().state_dict(), **own, **self.sampler.state_dict()}
 
     def appended_rows(self) -> StateDict:
@@ -268,6 +276,10 @@ class ReplayLearner(NetworkLearner[H]):
         super().load_state_dict(state)
         self.gradient_steps = state["gradient_steps"]
         self.replay.load_state_dict(state["replay"])
+        self._allowed_by_others = 0
+        known = state.get("limiter")  # missing in runs of older versions
+        if known is not None and known["transitions"] == self.replay.count and known["allowed"] > 0:
+            self._allowed_by_others = known["allowed"] - self._steps_allowed()
         self.sampler.load_state_dict(state)
 
 

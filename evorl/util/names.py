@@ -40,7 +40,12 @@ def check_names_directory(name: str, makes: str, key: str) -> None:
 
 
 def check_can_be_made(place: Path, within: Iterable[Path], key: str = "") -> None:
-    """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written."""
+    """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written.
+
+    A name that begins with ``~`` is refused: who writes it means a home directory, and may later remove that one.
+    """
+    if str(place).startswith("~"):
+        raise BadRequest(f"shells do not expand ~ after the equals sign; write {key}=$HOME{str(place)[1:]}", key)
     above = next(path for path in within if path.exists())
     if not (above.is_dir() and _can_be_written(above)):
         raise BadRequest(f"cannot make {place}: {above} cannot be written", key)

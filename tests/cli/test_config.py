@@ -408,7 +408,9 @@ def test_words_of_a_smaller_door() -> None:
         config.parse_request(Outer, ["txet=a"])
     with pytest.raises(BadRequest, match="cannot read"):
         config.parse_request(Outer, ["steps"])
-    with pytest.raises(BadRequest, match=r"steps: several values; a list is written \[1,2\], and a text with commas"):
+    with pytest.raises(
+        BadRequest, match=r"steps: several values; a list is written 'steps=\[1,2\]', and a text with commas"
+    ):
         config.parse_request(Outer, ["steps=1,2"])
 
 

@@ -134,6 +134,24 @@ def test_a_mask_of_another_form_is_refused(odd: str, words: str) -> None:
             play(played, [time % 4])
 
 
+@pytest.mark.parametrize("where", ["info", "method"])
+@pytest.mark.parametrize("nvec", [False, True])
+def test_an_action_is_repeated_as_long_as_it_is_legal(where: str, nvec: bool) -> None:
+    world = Gymnasium(id=ID, kwargs={"where": where, "nvec": nvec}, frame_skip=3)
+    played = world.arena(2, Episodes(0))
+    played.recv()
+    for time in range(LENGTH):  # each choice is legal for one step
+        d = play(played, [time % 4, time % 3] if nvec else [time % 4])
+        assert d.reward.tolist() == [[0], [0]] and d.cost == 2
+    assert d.truncated.all()
+    state, legal = played.state_dict(), d.legal
+    again = world.arena(2, Episodes(0))
+    again.load_state_dict(state)
+    assert legal is not None and np.array_equal(again.recv().legal, legal)
+    played.close()
+    again.close()
+
+
 def test_a_list_is_a_mask() -> None:
     assert np.array_equal(arena(odd="list").recv().legal, [one_hot(4, 0)] * 2)
 

@@ -314,3 +314,15 @@ def test_atari_pong_of_two_against_a_random_player(seed: int, tmp_path: Path) ->
     pytest.importorskip("multi_agent_ale_py")  # for Python 3.11 on Linux
     assert go("mdp=pettingzoo", *world, "mdp.frame_skip=4", "mdp.opponent=random", *rl, *budget) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_bytes())["fitness"] > 4
+
+
+def test_a_side_without_a_part_in_the_first_move_has_a_choice_in_each_head() -> None:
+    world = PettingZoo(id="zoo:UnlikeTurns")
+    with closing(world.arena(6, Episodes(0))) as arena:
+        for _ in range(20):
+            decisions = arena.recv()
+            assert decisions.legal is not None
+            heads = np.split(decisions.legal[decisions.slots], [3], axis=1)
+            assert all(head.any(1).all() for head in heads)
+            arena.send(decisions.slots, np.stack([head.argmax(1) for head in heads], 1))
+    check(world, slots=6)

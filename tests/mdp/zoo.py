@@ -117,6 +117,22 @@ class Turns(AECEnv):  # type: ignore[misc]  # PettingZoo's classes have no types
         self._deads_step_first()
 
 
+class UnlikeTurns(Turns):
+    """The same with several choices in an action, of which each agent has other numbers."""
+
+    def observation_space(self, agent: str) -> Any:
+        return Box(0, 99, (2,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return MultiDiscrete([2, 3] if agent == "bee" else [3, 2])
+
+    def observe(self, agent: str) -> Any:
+        return super().observe(agent)["observation"]
+
+    def step(self, action: Any) -> None:
+        super().step(None if action is None else 1 + int(action[0]) % 2)
+
+
 def strange(**kwargs: Any) -> Any:
     """Agents whose actions are of different kinds."""
     env = Parallel(**kwargs)

@@ -134,6 +134,18 @@ def test_its_state_draws_the_same() -> None:
     assert (fast.draw(key(1), 0, 5, 9) == other.draw(key(1), 0, 5, 9)).all()
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
+def test_priorities_of_another_exponent_are_those_of_its_own(alpha: float) -> None:
+    """An individual of a population goes on with the replay of its parent, whose alpha was another."""
+    before, after, priority = Priorities(8, alpha), Priorities(8, 0.5), np.array([0.01, 4.0, 0.3, 9.0])
+    before.follow(0, 4)
+    before.update(np.arange(4), priority)
+    after.load_state_dict(before.state_dict())
+    known = priority if alpha else np.full(4, 9.0)  # with alpha=0 every priority has the power 1
+    np.testing.assert_allclose(after.tree[after.leaves :][:4], known**0.5)
+    assert after.largest == 9.0
+
+
 def test_rounding_never_leads_to_a_leaf_of_nothing() -> None:
     one = Priorities(5, 1.0)
     one.follow(0, 3)

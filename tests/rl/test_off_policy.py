@@ -454,6 +454,22 @@ def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float | No
     assert learner.gradient_steps == int((144 - 24) * (ratio or batch) / batch)
 
 
+@pytest.mark.parametrize(
+    ("keys", "steps"), [({}, 12), ({"batch": 4}, 24), ({"samples_per_step": 4.0}, 6), ({"warm_up": 60}, 12)]
+)
+def test_who_goes_on_with_other_keys_has_only_new_steps_to_take(keys: dict[str, Any], steps: int) -> None:
+    """An individual of a population has the replay of its parent, and other genes."""
+    parent, _ = collected(TD3(**SMALL), 12)
+    child, actor = collected(TD3(**{**SMALL, **keys}), 0)
+    child.load_state_dict(parent.state_dict())
+    before = child.gradient_steps
+    advance(child, actor, 13)
+    assert child.gradient_steps - before == steps
+    last = TD3(**SMALL).learner(child.spec, 0, torch.device("cpu"))
+    last.load_state_dict(child.state_dict())
+    assert last._steps_due() == 0
+
+
 # ------------------------------------------------------------------ state
 
 

@@ -40,9 +40,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     environment. Raises `WorldError` when one seed failed three times, and `Mismatch` at once for an observation that is
     not of its declared space.
 
-    An action is repeated until the episode ends, or as often as the episode drew it between the two numbers of
-    ``frame_skip``; reward number i of these is discounted by ``skip_gamma``^i. ``new_env_per_episode`` is for
-    environments that carry state from one episode to the next.
+    An action is repeated until the episode ends or the action is not legal any more, or as often as the episode drew it
+    between the two numbers of ``frame_skip``; reward number i of these is discounted by ``skip_gamma``^i.
+    ``new_env_per_episode`` is for environments that carry state from one episode to the next.
     """
 
     def __init__(
@@ -72,6 +72,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
         action = spaces.action(self.env.action_space)
         self._masks = LegalMasks(action, self.env) if masks and heads(action) else None
+        self._firsts = np.cumsum([0, *heads(action)[:-1]])  # where each head begins in a mask
+        self._start = np.ravel(getattr(self.env.action_space, "start", 0))  # the environment's first choices
+        self.repeats: list[int] = []  # environment steps of each decision of the present episode
         self.masked = False  # whether every state has a mask
         self.legal: Array | None = None  # bool [L]
         self.seen: Seen = None
@@ -110,11 +113,14 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             terminated = terminated if type(terminated) is bool else bool(_TERMINATED.fit(terminated))
             truncated = truncated if type(truncated) is bool else bool(_TRUNCATED.fit(truncated))
             over = terminated or truncated
+            if self._masks is not None and repeats < self.skip and not over and not self._allows(info, action):
+                break
         self.seen = self._form(seen, whole=over)
         self._see_mask(info, over)
         self.info = info
         self.length += repeats
         self.cost = repeats
+        self.repeats.append(repeats)
         return self.seen, total, terminated, truncated and not terminated, {}
 
     def _form(self, seen: Any, whole: bool) -> Seen:
@@ -140,11 +146,17 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             mask = self._masks.read(info)
             self.legal = self._masks.required(mask, over) if self.masked else mask
 
+    def _allows(self, info: Any, action: Any) -> bool:
+        """Whether an action is legal in the present state. Raises `Mismatch`."""
+        assert self._masks is not None
+        mask = self._masks.read(info)
+        return mask is None or bool(mask[self._firsts + np.ravel(action) - self._start].all())
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         assert seed is not None
         if seed != self.seed:
             self.seed, self.failures = seed, 0
-        self.broken, self.stopped, self.length, self.total = False, False, 0, 0.0
+        self.broken, self.stopped, self.length, self.total, self.repeats = False, False, 0, 0.0, []
         least, most = self._frame_skip
         self.skip = least if least == most else int(generator("frame skip", seed).integers(least, most + 1))
         while True:
@@ -329,7 +341,8 @@ class EnvPerSlot:
         self._camera = self._camera or self._camera_of()
         actions = spaces.encode(self._action_space, self._log.of(slot))
         env = self._slots[slot]
-        return self._camera.follow(env.seed, [each for each in actions for _ in range(env.skip)])
+        taken = zip(actions, env.repeats, strict=False)  # a slot that was stopped takes no more
+        return self._camera.follow(env.seed, [each for each, times in taken for _ in range(times)])
 
     def state_dict(self) -> StateDict:
         return {

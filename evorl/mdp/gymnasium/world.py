@@ -274,7 +274,7 @@ class Gymnasium(World):
             kwargs = {**self._vector_options(entry), **self.kwargs, **extra}
             env = gymnasium.make_vec(spec, slots, vectorization_mode="vector_entry_point", **kwargs)
         try:
-            self._check_resets(env, "max_episode_steps" in kwargs)
+            self._check_resets(env, kwargs.get("max_episode_steps") == self.time_limit)
         except BadRequest:
             env.close()
             raise
@@ -287,7 +287,9 @@ class Gymnasium(World):
         if not isinstance(mode, AutoresetMode):
             raise BadRequest(f"{self.id} does not declare when it resets itself (metadata's autoreset_mode)", "id")
         if mode is not AutoresetMode.DISABLED and self.time_limit is not None and not limited:
-            raise BadRequest(f"{self.id} resets itself and takes no keyword max_episode_steps", "time_limit")
+            raise BadRequest(
+                f"{self.id} resets itself and takes no keyword max_episode_steps, or another number of it", "time_limit"
+            )
 
     def _vector_options(self, entry: Any) -> dict[str, Any]:
         """Return those of evorl's options that the vector environment's signature accepts."""

@@ -161,10 +161,12 @@ class Priorities:
 
     def state_dict(self) -> StateDict:
         leaves = self.tree[self.leaves + np.arange(self.low, self.high) % self.rows]
-        return {"low": self.low, "largest": self.largest, "leaves": leaves}
+        return {"low": self.low, "largest": self.largest, "leaves": leaves, "alpha": self.alpha}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.tree[:] = 0
         self.low, self.largest, leaves = state["low"], state["largest"], np.asarray(state["leaves"])
+        if (alpha := state.get("alpha", self.alpha)) != self.alpha:  # of another individual of a population
+            leaves = leaves ** (self.alpha / alpha) if alpha else self._power(np.full(len(leaves), self.largest))
         self.high = self.low + len(leaves)
         self._put(np.arange(self.low, self.high), leaves)
