@@ -20,7 +20,6 @@ from evorl.util.numbers import format_number
 
 SCORES = ("fitness", "train/return")
 """What groups are ranked by: the first that a run has."""
-"""Metrics that show since when a group leads; the first for which every ranked group has a curve is used."""
 
 
 MOST_NAMES = 3
