@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evorl.api.threads import threads
-from evorl.mdp.core import Array, Discrete, Spec, World, heads
+from evorl.mdp.core import Array, Discrete, Spec, World, first_choices, heads
 from evorl.mdp.forms import Form, Mismatch, as_array
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Episode, Learner, play_of
@@ -43,7 +43,7 @@ class Policy:
         self._plays = reads is not None or self._spaces is None
         self._heads = [_given(f"legal of head {head}", (n,), bool) for head, n in enumerate(heads(learner.spec.action))]
         self._mask = _given("legal", (sum(heads(learner.spec.action)),), bool) if learner.spec.masked else None
-        self._firsts = np.cumsum([0, *heads(learner.spec.action)[:-1]])  # where each head begins in a mask
+        self._firsts = first_choices(learner.spec.action)
         self._encode = _encoding(learner.spec, None if self._spaces is None else self._spaces[1])
         self._decide = play_of(learner)
         self._draws = count(1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evorl.inference.module import Answer, Seen
-from evorl.mdp.core import Array, Box, Spec, heads
+from evorl.mdp.core import Array, Box, Spec, first_choices, heads
 from evorl.nets.per_side import MomentsPerSide, Part, PolicyPerSide
 from evorl.nets.statistics import Moments
 from evorl.rl.network_learner import NetworkLearner
@@ -50,7 +50,7 @@ class OfSide(NamedTuple):
         whole, own = self.policy.spec.action, self.learner.spec.action
         if isinstance(own, Box):
             return np.arange(len(own.low))
-        begins = np.cumsum([0, *heads(whole)[:-1]])
+        begins = first_choices(whole)
         return np.concatenate([begin + np.arange(n) for begin, n in zip(begins, heads(own), strict=False)])
 
 

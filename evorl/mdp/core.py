@@ -31,6 +31,7 @@ from evorl.mdp.spec import SideSpec as SideSpec
 from evorl.mdp.spec import Spec as Spec
 from evorl.mdp.spec import WorldError as WorldError
 from evorl.mdp.spec import check_name as check_name
+from evorl.mdp.spec import first_choices as first_choices
 from evorl.mdp.spec import heads as heads
 from evorl.util.closes import Closes as Closes  # as StateDict
 from evorl.util.errors import BadRequest

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evorl.mdp.core import Arena, Array, Decisions, SavedAtAnyTime, StateDict, StepsTogether, heads
+from evorl.mdp.core import Arena, Array, Decisions, SavedAtAnyTime, StateDict, StepsTogether, first_choices
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.wrapped_arena import EpisodesOfSlots, WrappedArena
 from evorl.util import seed as seeds
@@ -59,7 +59,7 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         self._loaded = False
         self._shown: Decisions | None = None  # by the last `recv`
         self._reward = np.zeros((slots, len(arena.spec.rewards)), np.float32)
-        self._offsets = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # of each component's part of a mask
+        self._offsets = first_choices(arena.spec.action)  # of each component's part of a mask
         self._draw(np.arange(slots))
 
     def _draw(self, slots: Array) -> None:

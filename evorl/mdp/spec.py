@@ -9,6 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 RESERVED_NAMES = ("episodes", "episode_length", "stochastic_return")
 """Metric names that every run reports beside a world's results, as does ``return_`` plus a reward's name."""
 
@@ -77,6 +80,11 @@ def heads(action: Action) -> tuple[int, ...]:
             return nvec
         case Box():
             return ()
+
+
+def first_choices(action: Action) -> NDArray[np.int64]:
+    """Return where the choices of each head begin in a mask of all heads, [K]; [0] for a Box."""
+    return np.cumsum([0, *heads(action)[:-1]])
 
 
 class SideSpec(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
+from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, first_choices
 from evorl.mdp.forms import check_arrays
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.batch import Batch
@@ -32,7 +32,7 @@ class Player:
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
         self.names = [f"input {x.name!r}" for x in arena.spec.inputs]
-        self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # offset of each component's part of a legal mask
+        self.heads = first_choices(arena.spec.action)  # offset of each component's part of a legal mask
         self.reported: set[str] | None = None  # the names of every episode's results
         self.broken: dict[int, int] = {}  # slots whose world has just failed, and the decisions of their episode
         self.waiting = np.zeros(arena.slots, bool)  # slots that wait for an action

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from evorl.mdp.action_log import ActionLog, copied
-from evorl.mdp.core import Array, WorldError, heads
+from evorl.mdp.core import Array, WorldError, first_choices, heads
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.forms import Form, Mismatch, Resolution
 from evorl.mdp.gymnasium import spaces
@@ -72,7 +72,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
         action = spaces.action(self.env.action_space)
         self._masks = LegalMasks(action, self.env) if masks and heads(action) else None
-        self._firsts = np.cumsum([0, *heads(action)[:-1]])  # where each head begins in a mask
+        self._firsts = first_choices(action)
         self._start = np.ravel(getattr(self.env.action_space, "start", 0))  # the environment's first choices
         self.repeats: list[int] = []  # environment steps of each decision of the present episode
         self.masked = False  # whether every state has a mask

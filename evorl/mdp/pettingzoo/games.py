@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.mdp.core import Array, State, heads
+from evorl.mdp.core import Array, State, first_choices
 from evorl.mdp.forms import Form as ArrayForm
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import spaces
@@ -83,10 +83,9 @@ class EnvGame(ABC):
         seen = self._observation(side)
         legal = self.form.legal(side, seen, self._infos.get(side, {}))
         if legal is not None and self.movers and side not in self.movers:  # the state at a truncated end is not masked
-            sizes = heads(self.form.spec.action)
             legal = np.zeros_like(legal)
-            if len(sizes) > 1:  # the first choice of each head stands for none: every head needs one
-                legal[np.cumsum([0, *sizes[:-1]])] = True
+            if len(firsts := first_choices(self.form.spec.action)) > 1:  # every head needs a choice: the first for none
+                legal[firsts] = True
         return State(self.form.state(side, seen), legal)
 
     def _observation(self, side: int) -> Any:

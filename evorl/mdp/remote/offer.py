@@ -23,6 +23,7 @@ from evorl.mdp.core import (
     Spec,
     WorldError,
     check_name,
+    first_choices,
     heads,
 )
 from evorl.mdp.decision_arrays import action_format
@@ -115,7 +116,7 @@ class Offer:
         self._floats = [n for n, each in enumerate(inputs) if each.dtype == "float32"]
         kind, self.width = action_format(action)
         self.sent_dtype = np.dtype("<f4") if kind is np.float32 else np.dtype("<i4")
-        self._splits = np.cumsum([0, *heads(action)[:-1]])
+        self._splits = first_choices(action)
         if hello.battles * len(hello.sides) * self.row_bytes > MAX_FRAME:
             raise Nonsense(
                 f"offers {hello.battles} battles at once, whose observations would not fit into {MAX_FRAME:,} bytes"
