@@ -78,7 +78,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._waiting_after_load: list[int] = []  # in flight when saved, and waiting before the load ended
         self._restarts = Restarts(_name(mdp), slots // self.sides)
         self._failed: set[int] = set()  # slots whose last decision failed, since they were received last
-        self._failure: WorldError | None = None
+        self._failure: BaseException | None = None
         self._on_frame: Callable[[], None] | None = None
         self._loop = PausingLoop(self._stalled)
         self._begin()
@@ -143,6 +143,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     def state_dict(self) -> StateDict:
         states = list(enumerate(self._slot_states))
         broken = np.array([each.broken for _, each in states], np.bool_)
+        shown = [each.waits and not each.broken for _, each in states]
+        digests = [decision_arrays.digest(self._rows, slot) if shown[slot] else 0 for slot in range(self.slots)]
         logs = [entry.actions(self._dtype, self._width) for entry in self._slot_states]
         return {
             "episode": np.array([game.number for game in self._games], np.int64),
@@ -150,13 +152,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
             "waits": np.array([each.waits and s not in self._newly_waiting for s, each in states], np.bool_),
             "broken": broken,
             "seen": decision_arrays.save_states(self._rows, np.flatnonzero(broken)),
-            "digest": np.array(
-                [
-                    decision_arrays.digest(self._rows, slot) if each.waits and not each.broken else 0
-                    for slot, each in states
-                ],
-                np.int64,
-            ),
+            "digest": np.array(digests, np.int64),
             "lengths": np.array([len(log) for log in logs], np.int64),
             "actions": np.concatenate(logs),
         }
@@ -193,7 +189,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._loop.close()  # the world stays open: other arenas share it
 
     def _run(self, score: Callable[[], int], target: int = 1) -> None:
-        """Run until ``score()`` reaches ``target``. Raises the world's failure."""
+        """Run until ``score()`` reaches ``target``. Raises the world's failure, or what was raised within it."""
         if self._failure is None:
             try:
                 self._loop.run(score, target)
@@ -240,6 +236,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
                 if self._leaving or self._gives_up(game, error):
                     return
                 await self._loop.pause(game.pause)
+            except BaseException as error:  # of no game: asyncio would keep it in the task, and `recv` wait for ever
+                return self._fail(error)
             else:
                 game.ended, game.failures = True, 0
                 for slot in game.slots:
@@ -338,11 +336,16 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
                 raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
             game.pause = self._restarts.add(game.slots[0], self._key(game), failures, steps, error)
         except WorldError as failure:
-            self._failure = self._failure or failure
-            self._loop.loop.stop()
+            self._fail(failure)
             return True
         self._loop.loop.call_later(ALIKE_S, self._restarts.tell)
         return False
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave the loop, and let `recv` raise this."""
+        self._failure = self._failure or error
+        if not self._leaving:
+            self._loop.loop.stop()
 
     def _replays_again(self, game: Game, entries: list[SlotState]) -> bool:
         """Whether the game failed while a state is loaded, and is replayed from its start once more.

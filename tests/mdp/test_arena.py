@@ -426,6 +426,23 @@ def test_a_battle_that_cancels_itself_is_a_failure(log: pytest.LogCaptureFixture
     assert len(log.records) == 2
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, type("OutOfTime", (BaseException,), {})])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_what_a_signal_raises_within_a_game_comes_out_of_recv(kind: type[BaseException], sides: int) -> None:
+    """And the arena can be closed. Nothing raised it again where asyncio had put it, and `recv` waited for ever."""
+
+    def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if player == sides - 1:
+            raise kind
+
+    with closing(Walk(sides=sides, longest=99, event=event).arena(2 * sides, EPISODES)) as arena:
+        with pytest.raises(kind):
+            Driver(arena).play(10)
+        for _ in range(2):
+            with pytest.raises(kind):
+                arena.recv()
+
+
 def test_a_battle_that_fails_before_its_action_takes_it_back_after_it(log: pytest.LogCaptureFixture) -> None:
     """Side 1 breaks the game while side 0 has been shown a state and not answered."""
     left = [1]

@@ -304,6 +304,7 @@ def test_self_play_beats_random_players_at_connect_four(seed: int, tmp_path: Pat
 
 
 @pytest.mark.learn
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_atari_pong_of_two_against_a_random_player(seed: int, tmp_path: Path) -> None:
     """From the 128 bytes of the machine's memory, points won less points lost in 4,000 frames: 15.4, 8.8 and 6.6
