@@ -76,7 +76,7 @@ def curves_json(
         charts.append(
             {
                 "metric": printable(metric), "quantity": panel.quantity, "limits": _short(np.array(panel.limits)),
-                "runs": runs, "means": means,
+                "held": panel.held, "from_zero": panel.from_zero, "runs": runs, "means": means,
             }
         )  # fmt: skip
     return msgspec.json.encode(

@@ -173,9 +173,9 @@ def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, B
 
     lines = textwrap.wrap(printable(subtitle), max(30, int(14 * box.width)))
     width, height = figure.get_size_inches()  # savefig moves figure coordinates into the box, but not inches
-    place = ((box.x0 + 0.08) / width, box.y1 / height)
+    place = ((box.x0 + 0.08) / width, (box.y1 + 0.07) / height)
     text = figure.text(*place, "\n".join(lines), va="bottom", fontsize=8.5, color=MUTED)
-    top = box.y1 + 0.07 + 0.15 * len(lines)
+    top = box.y1 + 0.14 + 0.15 * len(lines)
     return text, Bbox.from_extents(box.x0, box.y0, box.x1, top)
 
 
@@ -224,14 +224,22 @@ def style() -> Iterator[None]:
 def draw_panel(axes: Axes, shown: Panel) -> None:
     """Draw the curves of one panel."""
     axes.set_title(shown.title, fontsize=TITLE_SIZE * min(1.0, TITLE_FITS / max(len(shown.title), 1)))
-    low, high = shown.limits
-    room = 0.05 * ((high - low) or abs(high) or 1.0)
+    low, high = _range(shown)
+    room = 0.05 * (high - low)
     points = max(LEAST_POINTS, min(MOST_POINTS, RAW_POINTS // sum(len(curve.raw) for curve in shown.curves)))
     for curve in shown.curves:
-        _draw_curve(axes, curve, shown.interval(curve), points)
+        _draw_curve(axes, curve, shown.interval(curve), points, shown.held)
     axes.set_ylim(low - room, high + room)
     _format_axis(axes, shown)
     several_magnitudes(axes, np.concatenate([y for curve in shown.curves for _, y in curve.raw]))
+
+
+def _range(shown: Panel) -> tuple[float, float]:
+    """The lowest and highest value of the vertical axis."""
+    low, high = shown.limits
+    if shown.from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return low, high if low < high else low + 1.0
 
 
 def spread_labels(places: Sequence[float], gap: float) -> list[float]:
@@ -267,10 +275,10 @@ def dash_sign(rank: int) -> str:
     return DASHES[rank // len(COLOURS) % len(DASHES)][1]
 
 
-def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None, points: int) -> None:
+def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None, points: int, held: bool) -> None:
     """Draw the runs and their mean: solid with its interval where all runs have data, else dashed.
 
-    Of each run at most about ``points`` recorded values are drawn; a single value is a dot.
+    Of each run at most about ``points`` recorded values are drawn, with ``held`` as steps; a single value is a dot.
     """
     from matplotlib.collections import LineCollection
 
@@ -278,6 +286,7 @@ def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None
     faint: dict[str, Any] = {"color": _colour(curve.rank), "alpha": 0.6 if alone else 0.35, "zorder": 2}
     lines = [np.column_stack([x, y])[:: max(1, len(x) // points)] for x, y in curve.raw if len(x) > 1]
     if lines:  # one artist draws faster than a Line2D for each
+        lines = [_steps(line) for line in lines] if held else lines
         axes.add_collection(LineCollection(lines, linewidth=1.0 if alone else 0.7, **faint))
     dots = [(x[0], y[0]) for x, y in curve.raw if len(x) == 1]
     if dots:
@@ -288,7 +297,8 @@ def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None
         low, high = interval
         if len(shape.grid) == 1:
             axes.vlines(shape.grid, low, high, color=_colour(curve.rank), alpha=0.35, linewidth=1.2)
-        axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0)
+        step: Any = "post" if held else None
+        axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0, step=step)
     marker = "o" if len(shape.grid) <= 12 else ""
     line: dict[str, Any] = {
         "color": _colour(curve.rank),
@@ -296,10 +306,17 @@ def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None
         "marker": marker,
         "markersize": 3.0,
         "zorder": 3,
+        "drawstyle": "steps-post" if held else "default",
     }
     axes.plot(shape.grid, full, linestyle=_dashes(curve.rank), **line)
     if (shape.count < n).any():
         axes.plot(shape.grid, _incomplete_part(shape, n), **line | {"linestyle": (0, (2, 2)), "linewidth": 1.1})
+
+
+def _steps(line: Floats) -> Floats:
+    """Return the corners `[2K-1, 2]` of a line through the points `[K, 2]` that holds each value until the next."""
+    x, y = line.T
+    return np.column_stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]])
 
 
 def _incomplete_part(shape: Band, n: int) -> Floats:

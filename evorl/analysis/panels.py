@@ -11,7 +11,7 @@ import numpy as np
 from evorl.analysis.groups import Group, labels_beside
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Band, Floats, band, common_grid, smooth
-from evorl.record.metrics import METRICS, declared
+from evorl.record.metrics import METRICS, Metric, declared
 from evorl.util.text import printable
 
 Points = tuple[Floats, Floats]
@@ -43,6 +43,8 @@ class Panel:
     unit: str
     """Label of the horizontal axis."""
     curves: Sequence[Curve]
+    held: bool = False
+    """Whether a value holds until the next one, so that it is drawn as steps."""
     labelled: bool = True
     """Whether there are several runs, which labels tell apart."""
 
@@ -56,6 +58,12 @@ class Panel:
         """The lowest and the highest recorded value of any run."""
         values = np.concatenate([y for curve in self.curves for _, y in curve.raw])
         return float(values.min()), float(values.max())
+
+    @property
+    def from_zero(self) -> bool:
+        """Whether its axis begins at zero: a constant, and the hardware, whose noise would look like a leak."""
+        low, high = self.limits
+        return low == high or self.metric.startswith("hardware/")
 
     def interval(self, curve: Curve) -> tuple[Floats, Floats] | None:
         """The edges [G] of the shading around a curve; None with fewer runs than `MIN_RUNS_SHADED`.
@@ -83,13 +91,15 @@ def make_panel(
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
     scale = scale if unit_s is None else unit_s
     raw = [[_points(curve, axis, scale) for curve in several] for several in series]
+    known = _known(metric)
+    held = known is not None and known.held
     curves = [
-        Curve(group=group, rank=rank, raw=points, band=_band(points))
+        Curve(group=group, rank=rank, raw=points, band=_held_band(points) if held else _band(points))
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
     return Panel(
-        metric=metric, title=printable(metric), quantity=_quantity(metric), unit=unit, curves=curves,
+        metric=metric, title=printable(metric), quantity=_quantity(metric), unit=unit, curves=curves, held=held,
         labelled=len(groups) > 1 or len(groups[0].runs) > 1,
     )  # fmt: skip
 
@@ -105,8 +115,12 @@ def labels_of(panels: Sequence[Panel]) -> dict[int, str]:
     return {rank: f"{label} (n={len(curves[rank].raw)})" for rank, label in zip(ranks, labels, strict=True)}
 
 
+def _known(metric: str) -> Metric | None:
+    return METRICS.get(metric) or declared().get(metric)
+
+
 def _quantity(metric: str) -> str:
-    known = METRICS.get(metric) or declared().get(metric)
+    known = _known(metric)
     unit = "-" if known is None else known.unit
     return printable(metric.rpartition("/")[2]) if unit == "-" or "," in unit else unit
 
@@ -118,10 +132,18 @@ def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> 
 
 
 def _band(points: Sequence[Points]) -> Band:
-    """Compute the band from where all runs have values; an earlier mean would jump whenever a run begins."""
+    """Smooth each run; the band begins where all have values: an earlier mean would jump whenever a run begins."""
+    return band([(x, smooth(x, y, SMOOTHING * float(np.ptp(x)))) for x, y in points], _grid(points))
+
+
+def _held_band(points: Sequence[Points]) -> Band:
+    """The same of values that hold until the next one, which are not smoothed."""
+    return band(points, _grid(points), held=True)
+
+
+def _grid(points: Sequence[Points]) -> Floats:
     grid = common_grid([x for x, _ in points])
-    begun = max(x[0] for x, _ in points)
-    return band([(x, smooth(x, y, SMOOTHING * float(np.ptp(x)))) for x, y in points], grid[grid >= begun])
+    return grid[grid >= max(x[0] for x, _ in points)]
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -42,12 +42,24 @@ def common_grid(xs: Sequence[Floats], most: int = 400) -> Floats:
     return union if len(union) <= most else np.linspace(union[0], union[-1], most)
 
 
-def band(curves: Sequence[tuple[Floats, Floats]], grid: Floats) -> Band:
+def interpolated(grid: Floats, x: Floats, y: Floats) -> Floats:
+    """Return y on a grid `[G]`, linear between the ascending x `[K]` and NaN beyond them."""
+    return np.interp(grid, x, y, left=math.nan, right=math.nan)
+
+
+def held_at(grid: Floats, x: Floats, y: Floats) -> Floats:
+    """Return on a grid `[G]` the y `[K]` of the last x at or before each of its points, NaN beyond the ascending x."""
+    within = (grid >= x[0]) & (grid <= x[-1])
+    return np.where(within, y[np.searchsorted(x, grid, side="right") - 1], math.nan)
+
+
+def band(curves: Sequence[tuple[Floats, Floats]], grid: Floats, held: bool = False) -> Band:
     """Return mean and 95 % interval over curves (x `[K]` ascending, y `[K]`), interpolated on a grid `[G]`.
 
-    A curve counts only between its first and last point, so the count can change along the grid.
+    A curve counts only between its first and last point, so the count can change along the grid. With ``held`` each
+    y stays until the next x.
     """
-    table = np.array([np.interp(grid, x, y, left=math.nan, right=math.nan) for x, y in curves])
+    table = np.array([(held_at if held else interpolated)(grid, x, y) for x, y in curves])
     count = np.isfinite(table).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.nansum(table, axis=0) / count

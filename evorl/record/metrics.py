@@ -25,30 +25,32 @@ class Metric(NamedTuple):
 
     unit: str
     description: str
+    held: bool = False
+    """Whether a value holds until the next one, as that of a counter: figures draw it as steps and do not smooth it."""
 
 
 METRICS: dict[str, Metric] = {
     # Training episodes, played with the stochastic policy.
     "train/return": Metric(
-        "reward",
+        "return",
         "undiscounted return, sum of all named rewards of the world as it is, mean over the last 100 episodes, in "
         "whole games",
     ),
-    "train/return_<reward>": Metric("reward", "return of one named reward as the learner gets it, if it gets several"),
+    "train/return_<reward>": Metric("return", "return of one named reward as the learner gets it, if it gets several"),
     "train/episode_length": Metric(
         "env steps, or a length reported by the world", "mean length of the last 100 episodes"
     ),
     "train/episodes": Metric("episodes", "episodes finished since the start of the run"),
     "train/<result>": Metric("defined by the world", "mean of a named result (win, score) over the last 100 episodes"),
     # Evaluation: complete episodes on separate seeds, with frozen normalisers.
-    "eval/return_mean": Metric("reward", "mean return of the deterministic policy"),
-    "eval/return_std": Metric("reward", "standard deviation over episodes"),
-    "eval/return_min": Metric("reward", "minimum over episodes"),
-    "eval/return_max": Metric("reward", "maximum over episodes"),
-    "eval/stochastic_return_mean": Metric("reward", "mean return of the stochastic policy"),
-    "eval/stochastic_return_std": Metric("reward", "standard deviation over episodes"),
-    "eval/stochastic_return_min": Metric("reward", "minimum over episodes"),
-    "eval/stochastic_return_max": Metric("reward", "maximum over episodes"),
+    "eval/return_mean": Metric("return", "mean return of the deterministic policy"),
+    "eval/return_std": Metric("return", "standard deviation over episodes"),
+    "eval/return_min": Metric("return", "minimum over episodes"),
+    "eval/return_max": Metric("return", "maximum over episodes"),
+    "eval/stochastic_return_mean": Metric("return", "mean return of the stochastic policy"),
+    "eval/stochastic_return_std": Metric("return", "standard deviation over episodes"),
+    "eval/stochastic_return_min": Metric("return", "minimum over episodes"),
+    "eval/stochastic_return_max": Metric("return", "maximum over episodes"),
     "eval/length_mean": Metric(
         "env steps, or a length reported by the world", "mean length of the deterministic policy's episodes"
     ),
@@ -78,7 +80,7 @@ METRICS: dict[str, Metric] = {
     "value/explained_variance": Metric(
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
     ),
-    "value/q": Metric("reward", "mean of the critics' values of the sampled actions"),
+    "value/q": Metric("return", "mean of the critics' values of the sampled actions"),
     "value/target_gap": Metric(
         "fraction",
         "norm of critic weights minus target weights, divided by the first; dqn: just before the target follows",
@@ -124,15 +126,15 @@ METRICS: dict[str, Metric] = {
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),
     # Opponents.
-    "opponents/size": Metric("opponents", "opponents in the pool"),
+    "opponents/size": Metric("opponents", "opponents in the pool", held=True),
     "opponents/score": Metric(
         "fraction", "share of the last games that the learner wins, a draw counting half, mean over the opponents met"
     ),
     "opponents/score_worst": Metric("fraction", "the same against the opponent that is hardest to beat"),
     "opponents/exploitability": Metric("fraction", "what that opponent scores above one half; 0 if none does"),
     "opponents/score_latest": Metric("fraction", "the same against the policy of the last update"),
-    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play; psro: policies"),
-    "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run"),
+    "league/snapshots": Metric("snapshots", "league: snapshots that its agents play; psro: policies", held=True),
+    "league/resets": Metric("agents", "league: exploiters that began anew, since the start of the run", held=True),
     "league/score": Metric(
         "fraction", "league: share of the games that its best agent wins, a draw counting half, mean over the snapshots"
     ),
@@ -143,23 +145,25 @@ METRICS: dict[str, Metric] = {
     "league/value": Metric("return", "psro: what side 0 earns if both sides play the meta-strategy"),
     "league/regret": Metric("return", "psro: NashConv of the meta-strategy within the table; nash: 0"),
     # Populations.
-    "population/best": Metric("fitness", "best fitness so far"),
+    "population/best": Metric("fitness", "best fitness so far", held=True),
     "population/mean": Metric("fitness", "mean fitness of the current population"),
     "population/std": Metric("fitness", "standard deviation of the fitness in the current population"),
     "population/score": Metric(
         "fraction",
         "in place of population/best where games against each other rank the population: league: score of the best "
         "agent; psro: largest share of the mixtures; else: highest objective that is made of points so far",
+        held=True,
     ),
     "population/score_mean": Metric("fraction", "the same in place of population/mean"),
     "population/score_std": Metric("fraction", "the same in place of population/std"),
-    "population/evaluations": Metric("individuals", "individuals evaluated since the start of the run"),
+    "population/evaluations": Metric("individuals", "individuals evaluated since the start of the run", held=True),
     "population/generation": Metric(
         "generations",
         "completed generations; pbt: evaluations that every member has completed; acem_rl, one_plus_one_rl and "
         "aes_rl: individuals that were learned from",
+        held=True,
     ),
-    "population/failed": Metric("individuals", "individuals without a fitness since the start of the run"),
+    "population/failed": Metric("individuals", "individuals without a fitness since the start of the run", held=True),
     "population/diversity": Metric(
         "fraction",
         "mean deviation of the genes, relative to their ranges; without genes: of the weights, relative to their size",
@@ -167,7 +171,9 @@ METRICS: dict[str, Metric] = {
     "population/age": Metric("evaluations", "mean number of evaluations since the current individuals were created"),
     "population/survived": Metric("fraction", "share of the population that was kept from the previous generation"),
     "population/exploits": Metric(
-        "individuals", "members replaced by a copy of a better one, since the start of the run"
+        "individuals",
+        "members replaced by a copy of a better one, since the start of the run",
+        held=True,
     ),
     "population/sigma": Metric("-", "cma_es, one_plus_one: step size; others: mean standard deviation of a parameter"),
     "population/update_weight": Metric("fraction", "aes_rl: weight p of the last individual in the mean"),
@@ -188,12 +194,15 @@ METRICS: dict[str, Metric] = {
         "fraction", "share of the last generation outside the archive's ranges, placed in edge cells"
     ),
     "selection/heldout": Metric(
-        "fitness", "fitness of the individual named best, on episodes that had no part in choosing it"
+        "fitness",
+        "fitness of the individual named best, on episodes that had no part in choosing it",
+        held=True,
     ),
-    "selection/luck": Metric("fitness", "its fitness when it was evaluated first, minus the held-out one"),
+    "selection/luck": Metric("fitness", "its fitness when it was evaluated first, minus the held-out one", held=True),
     "selection/steps": Metric(
         "env steps",
         "environment steps of the replays that named this individual; no other number counts them",
+        held=True,
     ),
     "optimizer/update_ratio": Metric(
         "fraction", "norm of the last parameter update divided by the norm of the parameters"
@@ -307,7 +316,7 @@ def check(names: Iterable[str], packages: Collection[str] = ()) -> None:
 def page() -> str:
     """Return the text of ``docs/metrics.md``."""
     lines = ["# Metrics", "", *_INTRODUCTION, "", "| name | unit | description |", "|---|---|---|"]
-    lines += [f"| `{name}` | {unit} | {description} |" for name, (unit, description) in METRICS.items()]
+    lines += [f"| `{name}` | {each.unit} | {each.description} |" for name, each in METRICS.items()]
     return "\n".join(lines) + "\n"
 
 

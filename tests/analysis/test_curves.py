@@ -77,7 +77,7 @@ def test_fewer_than_five_runs_have_no_interval_and_the_limits_are_those_of_the_r
         assert all("half" not in mean for means in chart["means"].values() for mean in means)
         values = np.concatenate([run.series[chart["metric"]].values for group in shown for run in group.runs])
         assert chart["limits"] == pytest.approx([values.min(), values.max()], rel=1e-4)
-        assert chart["quantity"] == ("reward" if chart["metric"] == "train/return" else "policy")
+        assert chart["quantity"] == ("return" if chart["metric"] == "train/return" else "policy")
 
 
 def test_more_curves_have_fewer_points() -> None:

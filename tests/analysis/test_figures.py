@@ -161,6 +161,42 @@ def test_a_short_run_is_smoothed_by_its_own_length() -> None:
     assert beside.mean[0] < 3 and beside.mean[-1] > 196
 
 
+@pytest.mark.parametrize("runs", [1, 2, 6])
+def test_a_counter_is_drawn_as_steps_and_is_not_smoothed(runs: int) -> None:
+    x, y = np.arange(200.0), np.repeat([0.0, 3.0, 4.0, 9.0], 50)
+    counted = [
+        RunRecord(directory=Path(str(k)), config={}, series={"population/exploits": Series(x, x, y + k)})
+        for k in range(runs)
+    ]
+    shown = make_panel([Group({}, counted)], "population/exploits")
+    assert shown.curves[0].band.mean.tolist() == (y + (runs - 1) / 2).tolist()
+    axes = panel_figure(shown).axes[0]
+    (line,) = (line for line in axes.lines if len(line.get_xdata()) == len(x))
+    assert line.get_drawstyle() == "steps-post"
+    (each,) = (one for one in axes.collections if isinstance(one, LineCollection))
+    drawn = np.asarray(each.get_segments()[0])
+    assert ((np.diff(drawn, axis=0) == 0).any(1)).all(), "along an axis only"
+    assert {tuple(corner) for corner in zip(x, y, strict=True)} <= {tuple(corner) for corner in drawn}
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "limits"),
+    [
+        ("hardware/memory", (860.0, 875.0), (-43.75, 918.75)),
+        ("train/return", (860.0, 875.0), (859.25, 875.75)),
+        ("train/return", (500.0, 500.0), (-25.0, 525.0)),
+        ("train/return", (-500.0, -500.0), (-525.0, 25.0)),
+        ("population/failed", (0.0, 0.0), (-0.05, 1.05)),
+    ],
+)
+def test_constants_and_hardware_begin_at_zero(
+    metric: str, values: tuple[float, ...], limits: tuple[float, float]
+) -> None:
+    x = np.arange(len(values), dtype=float)
+    run = RunRecord(directory=Path("a"), config={}, series={metric: Series(x, x, np.array(values))})
+    assert panel_figure(make_panel([Group({}, [run])], metric)).axes[0].get_ylim() == pytest.approx(limits)
+
+
 def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
     early, late = np.arange(40.0), np.arange(10.0, 40.0)
     runs = [RunRecord(directory=Path(str(len(x))), config={}, series={"x": Series(x, x, x)}) for x in (early, late)]
@@ -205,7 +241,7 @@ def test_few_runs_are_drawn_stronger_than_those_under_an_interval() -> None:
 
 def test_axes_have_labels() -> None:
     axes = [panel_figure(panel_of([[40]])).axes[0], *metrics_figure({"Learning": [panel_of([[40]])] * 2}).axes]
-    assert [(one.get_xlabel(), one.get_ylabel()) for one in axes] == [("environment steps", "reward")] * 3
+    assert [(one.get_xlabel(), one.get_ylabel()) for one in axes] == [("environment steps", "return")] * 3
     assert make_panel([group_of("policy/clip_fraction")], "policy/clip_fraction").quantity == "fraction"
     assert make_panel([group_of("train/score")], "train/score").quantity == "score"  # defined by the world
 

@@ -86,17 +86,22 @@ def test_common_grid_keeps_every_step_or_takes_even_ones() -> None:
     np.testing.assert_allclose(many, [0, 499.75, 999.5, 1499.25, 1999])
 
 
-@given(st.lists(st.lists(NUMBERS, min_size=2, max_size=8), min_size=1, max_size=5))
-def test_band_by_definition(values: list[list[float]]) -> None:
+@pytest.mark.parametrize("held", [False, True])
+@given(values=st.lists(st.lists(NUMBERS, min_size=2, max_size=8), min_size=1, max_size=5))
+def test_band_by_definition(held: bool, values: list[list[float]]) -> None:
     curves = [(np.arange(len(y)) * 10.0 + 5.0 * k, np.array(y)) for k, y in enumerate(values)]
     grid = np.linspace(0, 100, 41)
-    found = band(curves, grid)
+    found, at = band(curves, grid, held), _held if held else _interpolate
     for g, mean, half, count in zip(grid, found.mean, found.half, found.count, strict=True):
-        there = [_interpolate(float(g), x, y) for x, y in curves if x[0] <= g <= x[-1]]
+        there = [at(float(g), x, y) for x, y in curves if x[0] <= g <= x[-1]]
         assert count == len(there)
         assert math.isnan(mean) if not there else mean == pytest.approx(statistics.fmean(there), rel=1e-9, abs=1e-9)
         slow = half_width(there) if len(there) > 1 else math.nan
         assert half == pytest.approx(slow, rel=1e-6, abs=1e-6, nan_ok=True)
+
+
+def _held(at: float, x: np.ndarray, y: np.ndarray) -> float:
+    return float(y[max(i for i in range(len(x)) if x[i] <= at)])
 
 
 def _interpolate(at: float, x: np.ndarray, y: np.ndarray) -> float:

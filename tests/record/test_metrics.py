@@ -31,4 +31,4 @@ def test_suggests_the_nearest() -> None:
 
 
 def test_every_metric_has_unit_and_description() -> None:
-    assert all(unit and meaning for unit, meaning in metrics.METRICS.values())
+    assert all(unit and meaning for unit, meaning, _ in metrics.METRICS.values())

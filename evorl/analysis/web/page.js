@@ -8,6 +8,8 @@
   const state = {x: "steps", y: "linear", runs: true, hidden: new Set()};
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const DASHES = [[], [7, 4], [2, 3]];
+  const STEPS = uPlot.paths.stepped({align: 1});
+  const FROM_ZERO = {min: {pad: 0.05, soft: 0, mode: 1}, max: {pad: 0.05, soft: 0, mode: 1}};
   // What the reader has chosen, by the heading of the world and what it is of: newer content keeps it.
   const zooms = new Map(); // {x: [low, high], y: [low, high]} of charts; x in steps or seconds
   const ranges = new Map(); // of axes of parallel coordinates
@@ -32,15 +34,16 @@
   }
   const unitOfTime = most => most < 300 ? [1, "seconds"] : most < 3 * 3600 ? [60, "minutes"] : [3600, "hours"];
 
-  // Values of a curve (x ascending) on a grid: linear between its points, null outside of them.
-  function onGrid(grid, x, y) {
+  // Values of a curve (x ascending) on a grid: linear between its points, or held until the next; null outside of them.
+  function onGrid(grid, x, y, held) {
     const found = new Array(grid.length).fill(null);
     for (let i = 0, k = 0; i < grid.length; i++) {
       if (grid[i] < x[0] || grid[i] > x[x.length - 1]) continue;
       while (k < x.length - 2 && x[k + 1] < grid[i]) k++;
       const [a, b] = [y[k], y[Math.min(k + 1, x.length - 1)]];
       const span = x[Math.min(k + 1, x.length - 1)] - x[k];
-      found[i] = a == null || b == null ? (grid[i] === x[k] ? a : null) : span ? a + (b - a) * (grid[i] - x[k]) / span : b;
+      if (held) found[i] = span && grid[i] < x[k + 1] ? a : b;
+      else found[i] = a == null || b == null ? (grid[i] === x[k] ? a : null) : span ? a + (b - a) * (grid[i] - x[k]) / span : b;
     }
     return found;
   }
@@ -69,14 +72,14 @@
     });
     const grid = commonGrid([...curves, ...means].map(one => one.x));
     const series = curves.map(one => ({
-      kind: "run", group: world.runs[one.run].group, run: world.runs[one.run], y: onGrid(grid, one.x, one.y),
+      kind: "run", group: world.runs[one.run].group, run: world.runs[one.run], y: onGrid(grid, one.x, one.y, chart.held),
     }));
     for (const one of means) {
-      const y = onGrid(grid, one.x, one.y);
+      const y = onGrid(grid, one.x, one.y, chart.held);
       const whole = one.whole && onGrid(grid, one.x, one.whole);
       const full = whole ? y.map((v, i) => whole[i] === 1 ? v : null) : y;
       if (one.half) {
-        const half = onGrid(grid, one.x, one.half);
+        const half = onGrid(grid, one.x, one.half, chart.held);
         const [least, most] = chart.limits;
         const edge = sign => full.map((v, i) =>
           v == null || half[i] == null ? null : Math.min(most, Math.max(least, v + sign * half[i])));
@@ -89,7 +92,7 @@
   }
 
   // A run of a group without an interval stands for what that would show.
-  function lineOf(one, world) {
+  function lineOf(one, world, held) {
     const colour = css(`--c${one.group % 7}`);
     const dash = DASHES[Math.floor(one.group / 7) % DASHES.length];
     const style = {
@@ -100,7 +103,7 @@
       high: {stroke: "transparent", width: 0, auto: false},
     }[one.kind];
     const single = one.y.filter(v => v != null).length === 1;
-    return {points: {show: single && one.kind !== "low" && one.kind !== "high", size: 6}, spanGaps: false, ...style};
+    return {points: {show: single && one.kind !== "low" && one.kind !== "high", size: 6}, spanGaps: false, ...(held ? {paths: STEPS} : {}), ...style};
   }
 
   function draw(item) {
@@ -124,8 +127,8 @@
       width: item.place.clientWidth || 300,
       height: item.place.clientHeight || 200,
       legend: {show: false},
-      scales: {x: {time: false}, y: {distr: log ? 3 : 1}},
-      series: [{}, ...series.map(one => lineOf(one, item.world))],
+      scales: {x: {time: false}, y: {distr: log ? 3 : 1, ...(item.chart.from_zero && !log ? {range: FROM_ZERO} : {})}},
+      series: [{}, ...series.map(one => lineOf(one, item.world, item.chart.held))],
       bands,
       axes: [
         {...axis, grid: {show: false}, size: 26, values, label: name ? `time (${name})` : "environment steps", ...label},
