@@ -137,6 +137,13 @@ WRONG_TOO = [
     (["seed=${rl.gama}"], "evorl: seed: Interpolation key 'rl.gama' not found\n"),
     (["hydra.run.dir=${mine}", *TINY], "evorl: hydra.run.dir: Interpolation key 'mine' not found\n"),
     (["seed=x"], "evorl: seed: expected int, got 'x'"),
+    (
+        ["seed=[1,2]"],
+        "evorl: seed: expected int, got [1, 2]; to run each, --multirun seed=1,2, in Python evorl.sweep\n",
+    ),
+    (["rl.net.shared=no"], "evorl: rl.net.shared: expected bool, got 'no'; did you mean false?\n"),
+    (["resume="], "evorl: resume: names no run; expected its directory, or latest\n"),
+    (["init=''"], "evorl: init: names no run; expected its directory, or latest\n"),
     (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
     (
         ["--multirun", "mdp.opponent=self", "~tuned", "rl.slots=4,3"],

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from evorl.analysis import sweeps
 from evorl.cli import config
 from evorl.cli.overrides import TUNED, parse
 from evorl.jobs import run_players
 from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
-from evorl.util import run_directory, yaml_text
+from evorl.util import command, run_directory, yaml_text
 from evorl.util.errors import BadRequest
 from evorl.util.names import making
 from evorl.util.text import say
@@ -178,7 +179,10 @@ def _started(
 
 
 def check_resumable(directory: Path) -> None:
-    """Raise `BadRequest` if a directory holds only a policy, or cannot be written."""
+    """Raise `BadRequest` if a directory holds a sweep, or only a policy, or cannot be written."""
+    if run_directory.exists(directory, sweeps.INDEX_FILE):
+        place = f"hydra.sweep.dir={command.literal(str(directory))}"
+        raise BadRequest(f"{directory} is a sweep: the command that began it goes on with it, and {place}", "resume")
     if run_directory.exists(directory, POLICY_ONLY):
         raise BadRequest(f"{directory} holds only a policy; init={directory} starts a new run from it", "resume")
     if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):

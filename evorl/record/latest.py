@@ -17,8 +17,10 @@ def named(name: str, key: str = "") -> str:
     """Return the newest run directory below ``runs/`` for the word ``latest``, any other name as it is.
 
     The newest is the one that began last; a resume makes no run newer. A directory called ``latest`` goes first.
-    Raises `BadRequest` at ``key`` if there is no run.
+    Raises `BadRequest` at ``key`` if there is no run, and for an empty name.
     """
+    if not name.strip("'\""):  # of a variable of a shell that is not set; as a path it is the working directory
+        raise BadRequest(f"names no run; expected its directory, or {WORD}", key)
     if name != WORD or Path(WORD).exists():
         return name
     runs = [config.parent.parent for config in RUNS.rglob(".hydra/config.yaml")]

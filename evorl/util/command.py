@@ -50,7 +50,12 @@ def quoted(text: str, mark: str = "'") -> str:
 
 def line(name: str, *words: str) -> str:
     """The command ``evorl.NAME`` with these words, in the Python that runs now."""
-    return shlex.join([python(), "-m", f"evorl.{name}", *words])
+    return " ".join(map(_shell, [python(), "-m", f"evorl.{name}", *words]))
+
+
+def _shell(word: str) -> str:
+    """A word for a shell: in double quotes where it has single ones, which shlex would take apart."""
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
 
 
 def evaluate(*words: str) -> str:

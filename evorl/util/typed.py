@@ -19,6 +19,8 @@ from msgspec import inspect
 from evorl.util.errors import BadRequest, nearest
 
 T = TypeVar("T")
+BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+"""What other formats write for true and false."""
 
 _TYPES: dict[Any, inspect.Type] = {}
 
@@ -135,7 +137,9 @@ def _check_choice(value: Any, arms: Iterable[inspect.Type], key: str) -> None:
             words += ["true", "false"]
         elif isinstance(arm, inspect.NoneType):
             words.append("null")
-    raise BadRequest(f"expected one of {', '.join(words)}, got {shown(value)}{nearest(value, words)}", key)
+    meant = BOOLEANS.get(value.lower())
+    hint = f"; did you mean {meant}?" if meant in words else nearest(value, words)
+    raise BadRequest(f"expected one of {', '.join(words)}, got {shown(value)}{hint}", key)
 
 
 def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str) -> dict[str, Any]:
@@ -199,7 +203,19 @@ def _refusal(
     wanted = text.replace("`", "").replace("array", _list(kinds)).split(", got ")[0]
     if "object" in wanted:
         wanted = wanted.replace(" | ", " or ").replace("object", _mapping(kinds))
-    return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}", at)
+    return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}{_meant(data, kinds, at)}", at)
+
+
+def _meant(value: Any, kinds: Sequence[inspect.Type], key: str) -> str:
+    """The end of a refusal: what a value of no such type may have meant; else nothing."""
+    if isinstance(value, str) and any(isinstance(arm, inspect.BoolType) for arm in kinds):
+        return f"; did you mean {BOOLEANS[value.lower()]}?" if value.lower() in BOOLEANS else ""
+    scalars, lists = (int, float, bool, str), inspect.ListType | inspect.VarTupleType | inspect.TupleType
+    several = isinstance(value, list | tuple) and bool(value) and all(isinstance(item, scalars) for item in value)
+    if several and not any(isinstance(arm, lists) for arm in kinds):
+        each = ",".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+        return f"; to run each, --multirun {key}={each}, in Python evorl.sweep"
+    return ""
 
 
 def _arms(kind: inspect.Type) -> list[inspect.Type]:

@@ -72,6 +72,14 @@ def test_a_job_of_another_config_is_refused(ended: Sweep, word: str, line: str) 
     assert state_of(ended) == before
 
 
+def test_resume_of_a_sweep_names_what_goes_on_with_it(ended: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
+    before, place = state_of(ended), ended.directory
+    assert go(f"resume={place}") == 2
+    said = f"{place} is a sweep: the command that began it goes on with it, and hydra.sweep.dir={place}"
+    assert capsys.readouterr().err == f"evorl: resume: {said}\n"
+    assert state_of(ended) == before
+
+
 def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
     before = state_of(ended)
     with lock(ended.directory):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.util import command
 
@@ -25,6 +28,16 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_python_is_enough_where_it_is_first_on_path(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{mine}:/usr/bin")
     assert command.run("resume=a b") == "python -m evorl.run 'resume=a b'"
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9))
+def test_a_shell_reads_a_line_as_its_words(text: str) -> None:
+    words = shlex.split(command.line("run", text, f"resume={command.quoted(text)}"))
+    assert words[-2:] == [text, f"resume={command.quoted(text)}"]
+
+
+def test_what_hydra_needs_in_quotes_is_not_quoted_twice(mine: Path) -> None:
+    assert command.resume(Path("a b"), ()) == "mine/bin/python -m evorl.run \"resume='a b'\""
 
 
 def test_another_environments_python_is_not_it(mine: Path) -> None:
