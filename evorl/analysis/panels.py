@@ -143,7 +143,7 @@ def _held_band(points: Sequence[Points]) -> Band:
 
 def _grid(points: Sequence[Points]) -> Floats:
     grid = common_grid([x for x, _ in points])
-    return grid[grid >= max(x[0] for x, _ in points)]
+    return np.asarray(grid[grid >= max(x[0] for x, _ in points)], np.float64)
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

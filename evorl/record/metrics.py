@@ -293,7 +293,7 @@ def read_declaration(plugin: plugins.Plugin) -> dict[str, Metric]:
         if not (isinstance(name, str) and isinstance(row, list) and len(row) == 2):
             raise ValueError(f"{path}: {name}: expected [unit, description]")
         check([f"{plugin.root}/{name}"], [plugin.root])
-    return {f"{plugin.root}/{name}": Metric(*map(str, row)) for name, row in rows.items()}
+    return {f"{plugin.root}/{name}": Metric(str(row[0]), str(row[1])) for name, row in rows.items()}
 
 
 def is_unregistered(name: str) -> bool:

@@ -17,6 +17,7 @@ from evorl.cli.config import read_run_config
 from evorl.mdp.core import Arena, Decisions
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.gymnasium.probes import rows_are_independent
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 from evorl.util.seed import Episodes
 
@@ -230,6 +231,33 @@ def test_rows_of_a_vector_environment_have_masks(mode: AutoresetMode, monkeypatc
     evorl.mdp.check(world, varied=False, decisions=12)
     off = Gymnasium(id="evorl-test/MaskedRows-v0", action_masks=False).arena(2, Episodes(0))
     assert not off.spec.masked and off.recv().legal is None
+
+
+class StrictRows(MaskedRows):
+    """Refuses illegal actions. Episodes with seeds of their own begin at other times, so they end one by one."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        rows = super().reset(seed=seed, options=options)[-1]["_action_mask"]
+        if isinstance(seed, list):
+            self.time[rows] = [each % 3 for each, row in zip(seed, rows, strict=True) if row]
+        return self.outcome(rows)
+
+    def step(self, actions: Any) -> Any:
+        if ((actions != self.time % 4) & (self.time < LENGTH)).any():
+            raise ValueError(f"{actions} are not legal at {self.time}")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
+def test_rows_that_refuse_illegal_actions_conform(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it is found out whether rows are independent, and where one goes on while the other has not begun."""
+    monkeypatch.setattr(MaskedRows.__init__, "__defaults__", (mode, False))
+    spec = gymnasium.envs.registration.EnvSpec("evorl-test/StrictRows-v0", vector_entry_point=StrictRows)
+    monkeypatch.setitem(gymnasium.registry, "evorl-test/StrictRows-v0", spec)
+    world = Gymnasium(id="evorl-test/StrictRows-v0")
+    world.ready()
+    assert rows_are_independent(world.make_vec, True) == (mode is AutoresetMode.DISABLED)
+    evorl.mdp.check(world, varied=False, decisions=40)
 
 
 def test_masks_of_rows_of_another_form_are_refused() -> None:

@@ -431,8 +431,8 @@ def test_rows_with_seeds_are_replayed(before: int) -> None:
 
 
 def test_a_list_of_seeds_for_one_generator_is_no_seed_for_each() -> None:
-    assert not probes.rows_are_independent(world_of(Listed).make_vec)
-    assert probes.rows_are_independent(world_of(Own).make_vec)
+    assert not probes.rows_are_independent(world_of(Listed).make_vec, True)
+    assert probes.rows_are_independent(world_of(Own).make_vec, True)
     assert isinstance(world_of(Listed).arena(3, Episodes(0)), SharedGeneratorArena)
 
 

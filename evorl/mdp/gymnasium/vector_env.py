@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp.action_log import ActionLog
-from evorl.mdp.core import Action, Array, Box, EpisodeFailed, Spec, WorldError, heads
+from evorl.mdp.core import Action, Array, Box, EpisodeFailed, Spec, WorldError, first_choices, heads
 from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.mdp.forms import Form, Mismatch
 from evorl.mdp.gymnasium import spaces
@@ -202,7 +202,7 @@ class SeededRowsEngine:
         return {"seeds": list(self._seeds), **self._log.state_dict(), "inputs": inputs}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Replay. Each episode starts at its old offset from the others; before that its row takes default actions.
+        """Replay. Each episode starts at its old offset from the others; before that its row takes any legal actions.
 
         Raises `WorldError` if the replay reaches another state.
         """
@@ -213,6 +213,8 @@ class SeededRowsEngine:
         for time, actions in enumerate(self._log.rows(default_action(self.spec.action))):
             if time and (due := begins == time).any():
                 self._begin(due)
+            if self.legal is not None:
+                actions = np.where((begins <= time)[:, None], actions, first_legal(self.spec.action, self.legal))
             _, terminated, truncated, _ = self._rows.step(actions)
             over = terminated | truncated
             if over[begins <= time].any():
@@ -254,6 +256,12 @@ class SingleRowEnv(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         self._rows.close()
+
+
+def first_legal(action: Action, legal: Array) -> Array:
+    """Return the first legal choice of each head [B, K] by masks [B, L]."""
+    masks = np.split(legal, first_choices(action)[1:], axis=1)
+    return np.stack([mask.argmax(1) for mask in masks], 1).astype(action_format(action)[0])
 
 
 def default_action(action: Action) -> Array:

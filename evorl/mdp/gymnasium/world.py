@@ -144,8 +144,8 @@ class Gymnasium(World):
                 f"{self.id} steps all its rows together, so actions cannot be repeated for some rows only", "frame_skip"
             )
         try:
-            if not probes.rows_are_independent(self.make_vec):
-                probes.check_resumable(self.make_vec)
+            if not probes.rows_are_independent(self.make_vec, self.action_masks):
+                probes.check_resumable(self.make_vec, self.action_masks)
         except Mismatch as error:
             raise BadRequest(f"{self.id} cannot be used: {error}", "id") from error
         except (probes.NotResumable, WorldError) as error:
@@ -213,7 +213,7 @@ class Gymnasium(World):
         from evorl.mdp.gymnasium.vector_env import SeededRowsEngine, VectorEnvRows
 
         rows = VectorEnvRows(self.make_vec(slots), slots, self.time_limit, self.action_masks)
-        if rows_are_independent(self.make_vec):
+        if rows_are_independent(self.make_vec, self.action_masks):
             engine = SeededRowsEngine(rows, partial(self._camera, rows.env))
             return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
         return SharedGeneratorArena(
