@@ -127,6 +127,8 @@ def _genes_figure(log: PopulationLog) -> Figure:
     for axes in grid[len(names) :]:
         axes.set_axis_off()
     colour_bar(figure, list(grid[: len(names)]), scale, log.ranked_by)
+    if len(line) > 1:
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", fontsize=8.5)
     if len(log.genes) > GENES:
         figure.suptitle(f"The first {GENES} of {len(log.genes)} genes", x=0.01, ha="left", fontsize=9.5, color=MUTED)
     return figure
@@ -142,8 +144,11 @@ def _draw_gene(axes: Axes, log: PopulationLog, name: str, scale: Normalize, line
         log.steps[order], x[order], c=np.nan_to_num(log.fitness[order], nan=scale.vmin or 0.0), cmap=shades(),
         norm=scale, s=3 if many else 16, linewidths=0, alpha=0.8, rasterized=many, zorder=2,
     )  # fmt: skip
-    if len(line) > 1:
-        axes.plot(log.steps[line], x[line], color=INK, linewidth=0.9, alpha=0.8, zorder=3)
+    if len(line) > 1:  # a child plays with its gene from its parent's end to its own
+        axes.plot(
+            log.steps[line], x[line], color=INK, linewidth=0.9, alpha=0.8, zorder=3, drawstyle="steps-pre",
+            label="descent of the best",
+        )  # fmt: skip
     logarithmic = bool(log.run.config.get(f"ec.genes.{name}.log"))
     axes.set_title(name)
     readable_axis(axes.xaxis, 4)
