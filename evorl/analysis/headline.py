@@ -13,6 +13,7 @@ from evorl.analysis.groups import Group, format_value
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.scores import CURVES
+from evorl.analysis.statistics import held_at, interpolated
 from evorl.analysis.sweeps import heldout_score, read_best
 from evorl.analysis.tables import format_with_interval, summary_metrics
 from evorl.ops.student_t import half_width
@@ -96,7 +97,7 @@ def lead_since(panel: Panel, rank: int, *, lowest: bool = False) -> float | None
     ahead = np.ones(len(grid), bool)
     for curve in panel.curves:
         if curve.rank != rank:
-            other = np.interp(grid, curve.band.grid, curve.band.mean, left=math.nan)
+            other = (held_at if panel.held else interpolated)(grid, curve.band.grid, curve.band.mean)
             ahead &= ~(sign * (own.mean[: len(grid)] - other) <= 0)
     if not ahead.any() or not ahead[-1]:
         return None
@@ -126,7 +127,7 @@ def _standing(measure: str, ranked: Sequence[_Ranked], compared: Sequence[Compar
     if equal:
         others = [*equal[:MOST_NAMES], *([f"{len(equal) - MOST_NAMES} more"] if len(equal) > MOST_NAMES else [])]
         verdict = _verdict(first.group, second.group, compared) if len(equal) == 1 else ""
-        return f"Best: {first.group.label}, {score}{of}. Equal: {', '.join(others)}{verdict}."
+        return f"Equally good: {', '.join([first.group.label, *others])}, with {score}{of}{verdict}."
     gap = format_number(abs(first.mean - second.mean))
     side = "below" if lowest else "above"
     alone = " One run of each says little." if n == len(second.values) == 1 else ""

@@ -80,12 +80,12 @@ def test_a_lead_at_the_end_of_the_runs_that_the_curves_do_not_show_is_told() -> 
 
 def test_equal_groups_are_told_as_equal() -> None:
     tied = [run(0.1, 1, 40, [9, 8]), run(0.2, 1, 40, [9, 8])]
-    assert said(tied) == "Best: rl.lr=0.1, fitness 40. Equal: rl.lr=0.2."
+    assert said(tied) == "Equally good: rl.lr=0.1, rl.lr=0.2, with fitness 40."
     assert said([*tied, run(0.3, 1, 0.1 + 39.9, [9, 8]), run(0.4, 1, 3, [0, 1])]).startswith(
-        "Best: rl.lr=0.1, fitness 40. Equal: rl.lr=0.2, rl.lr=0.3."
+        "Equally good: rl.lr=0.1, rl.lr=0.2, rl.lr=0.3, with fitness 40."
     )
     many = said([run(lr, seed, 40) for lr in (1, 2, 3, 4, 5) for seed in (1, 2)])
-    assert many == "Best: rl.lr=1, fitness 40 ± 0, the mean of 2 runs. Equal: rl.lr=2, rl.lr=3, rl.lr=4, 1 more."
+    assert many == "Equally good: rl.lr=1, rl.lr=2, rl.lr=3, rl.lr=4, 1 more, with fitness 40 ± 0, the mean of 2 runs."
 
 
 def test_one_group() -> None:
