@@ -24,7 +24,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import Individual
+    from evorl.mdp.core import World
     from evorl.population.evaluation_plan import EvaluationPlan
-    from evorl.rl.core import Episode, Learner
+    from evorl.rl.core import Episode, Learner, Metrics
     from evorl.rl.films import Film
     from evorl.training.experiment import Experiment
     from evorl.util.types import StateDict
@@ -115,21 +116,21 @@ def evaluate(request: Request) -> None:
         return
     if request.video and not experiment.mdp.draws:
         raise BadRequest("this world draws no pictures", "video")
-    learner, path, step, who, name, policy = judged_policy
+    learner, path, step, who, name, policy, world, numbers = judged_policy
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import film
 
-    episodes = in_whole_games(experiment.mdp.evaluation_world(), request.episodes or experiment.eval.episodes)
+    episodes = in_whole_games(world.evaluation_world(), request.episodes or experiment.eval.episodes)
     seed = experiment.seed if request.seed is None else request.seed
     how_many = episodes, experiment.eval.max_steps
     with progress_shown(partial(print, file=sys.stderr, flush=True)):
-        still = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=True)
-        drawn = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=False)
+        still = play_episodes(learner, world, seed, *how_many, deterministic=True)
+        drawn = play_episodes(learner, world, seed, *how_many, deterministic=False)
     films = [
-        _write(film(learner, experiment.mdp, seed, number, *how_many, request.fps), run_dir / "videos" / f"{name}{of}")
+        _write(film(learner, world, seed, number, *how_many, request.fps), run_dir / "videos" / f"{name}{of}")
         for of, number in _filmed(request.video, still).items()
     ]
-    metrics = judged(still, drawn)
+    metrics = judged(still, drawn) if numbers is None else numbers
     report = {
         "run": run_dir.name, "step": step, **who, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
@@ -157,13 +158,20 @@ class _Judged(NamedTuple):
     """Of its films."""
     policy: StateDict
     """Its state, to export."""
+    world: World
+    """In which it is judged: of an individual with a game of its own, that game."""
+    numbers: Metrics | None = None
+    """What evaluated it, where its episodes in the world do not."""
 
 
 def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | None:
     """The policy of the run's checkpoint; None for an individual of a problem, which is evaluated here."""
     path, run = checkpoint_of(run_dir, request.checkpoint)
     step = int(run["steps"])
-    policy, individual, how = saved_policy(experiment, path, run, request.individual)
+    seed = experiment.seed if request.seed is None else request.seed
+    how_many = replace(experiment.eval, episodes=request.episodes or experiment.eval.episodes)
+    asked = replace(experiment, seed=seed, eval=how_many)
+    policy, individual, how = saved_policy(asked, path, run, request.individual)
     if individual is not None and how is not None and how.learner is None:
         if request.export is not None:
             raise BadRequest("a problem has no policy", "export")
@@ -174,7 +182,16 @@ def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | N
         raise BadRequest(f"{path} holds no policy", "run")
     learner = learner_of(experiment, policy, _device(experiment, request.device), path)
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
-    return _Judged(learner, path, step, who, name, policy)
+    if individual is None or how is None or how.evaluate is None:
+        return _Judged(learner, path, step, who, name, policy, experiment.mdp)
+    if request.export is not None:
+        raise BadRequest(
+            "the policy plays in a game of its own, which no exported run has; evorl.export exports it", "export"
+        )
+    from evorl.population.genes import with_values
+
+    game = with_values(experiment, how.space.values(individual.genes)).mdp
+    return _Judged(learner, path, step, who, name, policy, game, how.evaluate(individual))
 
 
 def _foreign(experiment: Experiment, request: Request) -> _Judged:
@@ -193,7 +210,8 @@ def _foreign(experiment: Experiment, request: Request) -> _Judged:
     torch.set_num_threads(experiment.rl.threads)
     learner = cast("Learner", foreign_learner(word, spec(experiment.mdp.evaluation_world()), "policy"))
     path = Path(word.partition(":")[2])
-    return _Judged(learner, path, 0, {"policy": word}, word.partition(":")[0] + "-" + path.stem, {})
+    name = word.partition(":")[0] + "-" + path.stem
+    return _Judged(learner, path, 0, {"policy": word}, name, {}, experiment.mdp)
 
 
 def _target(export: str) -> Path:
@@ -202,6 +220,8 @@ def _target(export: str) -> Path:
     check_names_directory(export, makes, "export")
     place = Path(export)
     check_can_be_made(place, place.absolute().parents, "export")
+    if place.resolve() == Path.cwd():
+        raise BadRequest("the working directory cannot be replaced; name a new one", "export")
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
     return place

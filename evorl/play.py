@@ -17,6 +17,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
     sys.exit(evorl(["play", *sys.argv[1:]]))
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,14 +120,17 @@ def with_sides(world: World) -> None:
 
 
 def film_writer(run_dir: Path, step: int, world: World) -> Film:
-    """What writes the film of a game: ``videos/person-STEP-GAME``."""
+    """What writes the film of a game: ``videos/person-STEP-GAME``. Numbers go on after those of earlier sessions."""
     from evorl.human.game import STEP_S
     from evorl.record.video import write_video
+
+    written = (re.match(rf"person-{step}-(\d+)\.", path.name) for path in (run_dir / "videos").glob("person-*"))
+    first = max((int(found[1]) + 1 for found in written if found), default=0)
 
     def write(frames: Iterator[Array], game: int) -> None:
         run_directory.make_folder(run_dir, "videos")
         fps = 1 / (world.seconds_per_step or STEP_S)
-        target = write_video(run_dir / "videos" / f"person-{step}-{game}", frames, min(fps, 60.0))
+        target = write_video(run_dir / "videos" / f"person-{step}-{first + game}", frames, min(fps, 60.0))
         say(f"video: {target}")
 
     return write

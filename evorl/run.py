@@ -40,7 +40,7 @@ from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
 from evorl.cli.hints import for_word
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import GROUPS, TUNED, format_value, parse, single_value
+from evorl.cli.overrides import GROUPS, TUNED, format_value, in_quotes, parse, single_value
 from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
@@ -84,7 +84,7 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
     if not args.shell_completion:
         for word in args.overrides:
             _check_has_key(word, args)
-        args.overrides = [_with_latest(word) for word in args.overrides]
+        args.overrides = [_with_latest(in_quotes(word)) for word in args.overrides]
     return parser, args
 
 
@@ -212,7 +212,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
                 raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
             _finished(directory, result, experiment)
             return directory
-        _refuse_less(directory, data["budget"]["steps"], past["budget"]["steps"])
+        _check_checkpoints(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
@@ -229,11 +229,16 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
     return directory
 
 
-def _refuse_less(directory: Path, budget: int | None, before: int | None) -> None:
-    """Raise `BadRequest` for a budget that is smaller than ``before`` and than what the run has played."""
+def _check_checkpoints(directory: Path, budget: int | None, before: int | None) -> None:
+    """Raise `BadRequest` for a run that has ended and lost its checkpoints, and for a budget that is smaller than
+    ``before`` and than what the run has played. Say so if it has no checkpoint yet."""
     from evorl.record import checkpoint
 
-    played = max(checkpoint.steps(directory), default=0)
+    if not (kept := checkpoint.steps(directory)):
+        if sound_result(directory) is not None:
+            raise BadRequest(f"{directory} has ended, and none of its checkpoints is left to go on from", "resume")
+        say("it has no checkpoint yet, and begins anew")
+    played = max(kept, default=0)
     if budget is not None and budget < min(played, before or played):
         raise BadRequest(f"{directory} has played {played} steps already", "budget.steps")
 

@@ -16,6 +16,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.reproduction import affected, check, pages, papers, parts
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Analysis, Curves, Profile, Repeated, Results, Table
+from evorl.util.command import literal
 from evorl.util.errors import BadRequest
 
 PPO = Sweep("ppo", ("seed=0,1", "mdp=cartpole", "rl=ppo"))
@@ -181,6 +182,16 @@ def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkey
     assert verdicts(TABLE, tmp_path / "other", result, (), ["docs/ppo.md", "benchmarks/test/results/a.md"]) == {}
     with pytest.raises(pytest.fail.Exception):  # the declarations of the table have changed
         verdicts(TABLE, tmp_path / "other", result, (), ["benchmarks/test/small.py"])
+
+
+def test_runs_of_other_seeds_lie_apart(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are numbered, so a sweep of other seeds in the same place is refused."""
+    places = []
+    monkeypatch.setattr(parts, "_run", lambda command: places.append(command[4]) or 1)
+    for also in ((), ("seed=1,2,3",), ("seed=5", "seed=5,6")):
+        verdicts(TABLE, tmp_path, result, also)
+    runs = [tmp_path, tmp_path / "seeds-1,2,3", tmp_path / "seeds-5,6"]
+    assert places == [f"hydra.sweep.dir={literal(str(place / 'pair'))}" for place in runs]
 
 
 def test_what_cannot_be_made_again_is_told(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,11 @@ WRONG_TOO = [
         ["seed=[1,2]"],
         "evorl: seed: expected int, got [1, 2]; to run each, --multirun seed=1,2, in Python evorl.sweep\n",
     ),
+    (["+debug=tiny", "mdp=cartpole", "hydra.run.dir="], "evorl: hydra.run.dir: needs a directory\n"),
+    (
+        ["--multirun", "rl.lr=interval(1e-4,1e-3)", "seed=1"],
+        "evorl: rl.lr: an interval needs a sweeper that searches: hydra/sweeper=evorl; ",
+    ),
     (["rl.net.shared=no"], "evorl: rl.net.shared: expected bool, got 'no'; did you mean false?\n"),
     (["resume="], "evorl: resume: names no run; expected its directory, or latest\n"),
     (["init=''"], "evorl: init: names no run; expected its directory, or latest\n"),

@@ -412,6 +412,9 @@ def test_an_exported_policy_is_a_small_run_of_the_same_bits(
     assert f"resume: {place} holds only a policy; init={place} starts a new run from it" in capsys.readouterr().err
     assert main([f"run={place}", f"export={place}"]) == 2
     assert f"export: {place} is not empty, and nothing is ever overwritten" in capsys.readouterr().err
+    for words, why in (("export=", "needs a directory"), ("export=.", "the working directory cannot be replaced")):
+        assert main([f"run={place}", words]) == 2
+        assert f"evorl: export: {why}" in capsys.readouterr().err
 
 
 def test_an_export_that_fails_leaves_nothing(

@@ -134,6 +134,9 @@ def test_one_tells_how_it_was_evaluated_and_has_no_metrics() -> None:
     ("words", "why"),
     [
         (["ppo_ponk"], "did you mean suite/ppo_pong?"),
+        (["pong_pppo"], "did you mean suite/ppo_pong?"),
+        (["cartpol_ppo"], "did you mean suite/ppo_cartpole?"),
+        (["suite/ppo_pon"], "did you mean suite/ppo_pong?"),
         (["pong_pbt"], "'pong_pbt' is lamarckian/pbt_pong or suite/pbt_pong"),
         (["suite/ppo_pong", "suite/a2c_pong"], "one policy at a time"),
         (["cartpole"], None),

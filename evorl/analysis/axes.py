@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAGNITUDES, MOST_MAGNITUDES = 300, 1e12
 """How far the largest value is from the middle one on an axis that becomes logarithmic, and the most that it shows."""
 
+LABEL = 0.09
+"""Height of a tick's label, as a share of the axis."""
+
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -48,7 +51,7 @@ def several_magnitudes(axes: Axes, values: Floats) -> None:
 
     That is so where they are nearer to zero than the width of the line, `MAGNITUDES` below the largest.
     """
-    from matplotlib.ticker import NullLocator, SymmetricalLogLocator
+    from matplotlib.ticker import FixedLocator, NullLocator, SymmetricalLogLocator
 
     known = values[np.isfinite(values)]
     sizes = np.abs(known[known != 0])
@@ -58,11 +61,23 @@ def several_magnitudes(axes: Axes, values: Floats) -> None:
     axes.set_yscale("symlog", linthresh=straight, linscale=0.5)
     decades = SymmetricalLogLocator(linthresh=straight, base=10)
     decades.set_params(numticks=6)
-    axes.yaxis.set_major_locator(decades)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(_value)
     low, high = float(known.min()), float(known.max())
-    axes.set_ylim(_beyond(low, -straight), _beyond(high, straight))
+    limits = _beyond(low, -straight), _beyond(high, straight)
+    axes.set_ylim(*limits)
+    axes.yaxis.set_major_locator(FixedLocator(_apart(axes, np.asarray(decades.tick_values(*limits)), limits)))
+
+
+def _apart(axes: Axes, ticks: Floats, limits: tuple[float, float]) -> list[float]:
+    """Of the ticks within the limits, from zero outwards, those whose labels do not lie on each other."""
+    transform = axes.yaxis.get_transform().transform
+    low, high = transform(np.array(limits))
+    kept: list[float] = []
+    for tick in sorted(ticks[(ticks >= limits[0]) & (ticks <= limits[1])].tolist(), key=abs):
+        if all(abs(transform(tick) - transform(other)) >= LABEL * (high - low) for other in kept):
+            kept.append(tick)
+    return kept
 
 
 def _beyond(limit: float, outwards: float) -> float:

@@ -18,7 +18,7 @@ def warnings(groups: Sequence[Group], world: str = "") -> list[str]:
     known = f"{of_world}{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
     return [
         *(
-            f"{of_world}{group.label}: {seeds}, so its interval is too narrow."
+            f"{of_world}{group.label}: {seeds}, so its interval is too narrow. A comparison counts equal ones once."
             for group in groups
             if (seeds := _repeated_seeds(group))
         ),
@@ -57,7 +57,9 @@ def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
     known = [choice for choice in choices if {"mdp", "rl"} <= {*choice}]
     for world in dict.fromkeys(pair["mdp"] for pair in known):
         files = {pair["rl"]: pair["tuned"] for pair in known if pair["mdp"] == world and "tuned" in pair}
-        plain = list(dict.fromkeys(pair["rl"] for pair in known if pair["mdp"] == world and pair["rl"] not in files))
+        untuned = dict.fromkeys(pair["rl"] for pair in known if pair["mdp"] == world and "tuned" not in pair)
+        plain = [name for name in untuned if name not in files]
+        files = {name: file for name, file in files.items() if name not in untuned}
         if files and plain:
             tuned = ", ".join(f"{name} (tuned={file})" for name, file in files.items())
             have = "has" if len(files) == 1 else "have"

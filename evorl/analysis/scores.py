@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from evorl.analysis.groups import Group, format_value, regroup
+from evorl.analysis.groups import Group, format_value, regroup, settings
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import summary_metrics
@@ -165,20 +165,30 @@ def title(scores: Scores) -> str:
 
 def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[float]], list[int]]:
     """Where the scores of the groups were taken, those of each group, and how many of its runs had none."""
-    runs = [run for group in groups for run in group.runs]
+    members = [_distinct(group.runs) for group in groups]
+    runs = [run for several in members for run in several]
     metric = next((name for name in CURVES if any(name in run.series for run in runs)), None)
     limit = None
     if at == "end":
-        taken = [[summary_metrics(run).get("fitness") for run in group.runs] for group in groups]
+        taken = [[summary_metrics(run).get("fitness") for run in several] for several in members]
     elif metric is None:
         return None, [[] for _ in groups], [0] * len(groups)
     else:
-        curves = [[run.series.get(metric) for run in group.runs] for group in groups]
+        curves = [[run.series.get(metric) for run in several] for several in members]
         known = [curve for several in curves for curve in several if curve]
         limit = min(float((curve.steps if at == "steps" else curve.seconds).max()) for curve in known)
         taken = [[None if curve is None else last_value(curve, at, limit) for curve in several] for several in curves]
     scores = [[value for value in several if value is not None] for several in taken]
     return limit, scores, [several.count(None) for several in taken]
+
+
+def _distinct(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs without copies: those with the seed, the settings and the curves of another, which tell nothing more."""
+    known: dict[tuple[Any, ...], RunRecord] = {}
+    for run in runs:
+        curves = tuple(run.series[name].values.tobytes() for name in CURVES if name in run.series)
+        known.setdefault((str(run.seed), settings(run), curves or run.directory), run)
+    return [*known.values()]
 
 
 def last_value(series: Series, at: At, limit: float) -> float | None:

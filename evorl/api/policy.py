@@ -110,6 +110,8 @@ class Policy:
         """
         episodes, max_steps = at_least(1, episodes, "episodes"), at_least(1, max_steps, "max_steps")
         seed = None if seed is None else at_least(0, seed, "seed")
+        if isinstance(env, type) or not callable(getattr(env, "reset", None)):
+            raise BadRequest(f"expected an environment, such as gymnasium.make(...) returns, got {env!r:.100}", "env")
         if hasattr(env, "num_envs"):
             raise BadRequest("play takes one environment, not a vector of them; evaluate() plays many at once", "env")
         if not self._plays:
@@ -214,11 +216,12 @@ def _by_space(space: Any, number: int) -> ReadInputs | None:
     def read(seen: Any) -> tuple[tuple[Array, ...], bool]:
         if first.path:
             check_members(space, seen)
-        one = seen
-        for key in first.path:
-            one = one[key]
-        batch = _batch(first.form, one)
-        return tuple(_input(part.form, part(seen, batch), dtype, batch) for part, dtype in inputs), not batch
+        batch = _batch(first.form, _at(seen, first.path))
+        try:
+            return tuple(_input(part.form, part(seen, batch), dtype, batch) for part, dtype in inputs), not batch
+        except Mismatch:
+            _check_rows([(part.form, _at(seen, part.path)) for part, _ in inputs])
+            raise
 
     return read
 
@@ -237,7 +240,11 @@ def _by_spec(spec: Spec) -> ReadInputs:
         if len(parts) != len(names):
             raise Mismatch(f"a tuple has a part for each input ({', '.join(names)}), and {CALLER} gave {len(parts)}")
         batch = _batch(forms[0], parts[0])
-        fitted = [(form, form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
+        try:
+            fitted = [(form, form.fit(x, batch)) for form, x in zip(forms, parts, strict=True)]
+        except Mismatch:
+            _check_rows(list(zip(forms, parts, strict=True)))
+            raise
         return tuple(_input(form, x, form.dtype, batch) for form, x in fitted), not batch
 
     return read
@@ -264,6 +271,21 @@ def _batch(form: Form, first: Any) -> tuple[int, ...]:
     if not len(x):
         raise Mismatch(f"{form.name} has no rows: {CALLER} gave {list(x.shape)}")
     return (len(x),)
+
+
+def _at(seen: Any, path: Sequence[Any]) -> Any:
+    """The part of an observation at a path of names and numbers."""
+    for key in path:
+        seen = seen[key]
+    return seen
+
+
+def _check_rows(parts: Sequence[tuple[Form, Any]]) -> None:
+    """Raise `Mismatch` where the parts of an observation, each sound by itself, have unlike numbers of rows."""
+    rows = {form.name: batch[0] for form, x in parts if (batch := _batch(form, x))}
+    if len({*rows.values()}) > 1:
+        told = ", ".join(f"{number} of {name}" for name, number in rows.items())
+        raise Mismatch(f"all inputs have as many rows, and {CALLER} gave {told}")
 
 
 def _given(name: str, shape: tuple[int, ...], dtype: Any) -> Form:

@@ -16,6 +16,7 @@ from evorl.api.policy import Policy, at_least
 from evorl.api.threads import threads
 from evorl.api.words import Words, listed, text
 from evorl.cli import config
+from evorl.cli.targets import Untrusted
 from evorl.jobs.saved_policies import check_checkpoint, check_individual, loaded_policy
 from evorl.jobs.sweep import JobsFailed
 from evorl.record import failure, latest, provenance, result
@@ -92,10 +93,13 @@ def load(
     ``"best"``, of a population. ``trust``: packages outside evorl whose classes the run's config may import; a text is
     one of them.
     """
-    named, trusted = os.fspath(directory), (trust,) if isinstance(trust, str) else tuple(trust)
+    named = _path(directory)
+    trusted = (trust,) if isinstance(trust, str) else tuple(trust) if isinstance(trust, Sequence) else (trust,)
+    if not all(isinstance(root, str) for root in trusted):
+        raise BadRequest(f"expected names of packages, got {trust!r:.100}", "trust")
     place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
     # raises `BadRequest` now, and not at the first use
-    check_individual(config.experiment_of_run(place, trusted), individual)
+    check_individual(_experiment(place, trusted), individual)
     check_checkpoint(place, str(checkpoint))
     return RunResult(place, str(checkpoint), individual, trusted)
 
@@ -133,7 +137,7 @@ class RunResult(Closes):
     @cached_property
     def experiment(self) -> Experiment:
         """The config as typed dataclasses."""
-        return config.experiment_of_run(self.directory, self.trust)
+        return _experiment(self.directory, self.trust)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -202,14 +206,18 @@ class RunResult(Closes):
         """The rows of population.jsonl, an individual each; empty for a run without a population."""
         return self._read("population", lambda: _frame(self._rows(POPULATION)), POPULATION)
 
-    def plot(self, *metrics: str) -> Any:
+    def plot(self, *metrics: str | Sequence[str]) -> Any:
         """Return a matplotlib figure of these metrics, or of the fitness and the return in training.
 
         run.plot("train/return", "policy/entropy")
         """
         from evorl.analysis.figures import render, run_figure
 
-        figure: Any = run_figure(self.record, metrics)
+        for each in metrics:
+            if not isinstance(each, str | list | tuple):
+                raise BadRequest(f"expected names of metrics, got {each!r:.100}", "metrics")
+        names = [name for each in metrics for name in ([each] if isinstance(each, str) else each)]
+        figure: Any = run_figure(self.record, names)
         figure._repr_png_ = lambda: render(figure)["png"]  # by which a notebook shows it, without pyplot
         return figure
 
@@ -229,6 +237,22 @@ class RunResult(Closes):
                 continue  # the last line of a run that was killed
             if isinstance(row, dict):
                 yield flatten(row)
+
+
+def _path(directory: Any) -> str:
+    """A run directory as text. Raises `BadRequest`."""
+    if not isinstance(directory, str | os.PathLike):
+        raise BadRequest(f"expected a run directory, got {directory!r:.100}", "directory")
+    return os.fspath(directory)
+
+
+def _experiment(directory: Path, trust: Sequence[str]) -> Experiment:
+    """The experiment of a run. Raises `BadRequest`; for code that is not trusted it says how Python trusts it."""
+    try:
+        return config.experiment_of_run(directory, trust)
+    except Untrusted as error:
+        own = f"needs code of {error.root}; to run it: evorl.load(..., trust={[*trust, error.root]})"
+        raise BadRequest(own, error.key) from None
 
 
 def _frame(rows: Iterator[dict[str, Any]]) -> pandas.DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evorl.api.plain import plain
-from evorl.cli.overrides import format_value, parse
+from evorl.cli.overrides import GROUPS, format_value, parse
 from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 
@@ -33,7 +33,11 @@ def _parts(word: Any, several: bool) -> Iterator[str]:
     elif isinstance(word, Experiment):
         raise BadRequest("an experiment is whole, without other words; change it by dataclasses.replace")
     elif isinstance(word, Mapping):
-        yield from (f"{key}={(_choices if several else text)(value, str(key))}" for key, value in word.items())
+        for key, value in word.items():
+            if key in GROUPS and isinstance(value, Mapping):
+                within = next(iter(value), "KEY")
+                raise BadRequest(f'is a choice by name, and its keys have dots: {{"{key}.{within}": ...}}', key)
+            yield f"{key}={(_choices if several else text)(value, str(key))}"
     elif isinstance(word, list | tuple) and all(isinstance(part, str | os.PathLike) for part in word):
         yield from map(os.fspath, word)
     else:

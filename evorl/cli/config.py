@@ -141,7 +141,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
         for name in GROUPS
     }
     check_device(config.get("device"))
-    rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
+    rest = {
+        name: typed(value, kinds[name], name, True) for name, value in config.items() if name in kinds.keys() - groups
+    }
     for key, root in groups["mdp"].imports():
         if root not in (*plugins.WORLDS, *trust, *plugins.installed()):
             line = f"imports {root}; to run its code add 'trust=[{root}]' to the command line"
@@ -184,7 +186,7 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
         raise BadRequest(f"names no _target_; choose a file: {group}=NAME", group)
     kind = import_class(node["_target_"], base, f"{group}._target_", trust)
     check_former(node, kind, group)
-    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group)
+    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group, swept=True)
 
 
 def uses_tuned(config: DictConfig) -> bool:

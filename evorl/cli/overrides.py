@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf
 
 from evorl.cli.hydra_internals import HasConfigLoader, parse_override, split_key
-from evorl.util.command import literal
+from evorl.util.command import literal, quoted
 from evorl.util.errors import BadRequest
 
 GROUPS = ("mdp", "rl", "ec", "opponents", "cluster", "record")
@@ -85,6 +85,16 @@ def _name(key: Any) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def in_quotes(word: str) -> str:
+    """A word of a command line whose value Hydra can read: with letters that are not ASCII only in quotation marks."""
+    key, equals, value = word.partition("=")
+    return f"{key}={quoted(value)}" if equals and not value.isascii() and _TEXT.fullmatch(value) else word
+
+
+_TEXT = re.compile(r"(?! )[\w./:@+ -]+(?<! )")
+"""Text without signs that mean anything to Hydra."""
 
 
 def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:

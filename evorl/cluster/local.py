@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -9,6 +10,9 @@ from itertools import count
 from typing import Any, ClassVar
 
 from evorl.cluster.core import Cluster, Feed, Future, Make, caller_error, public_method
+from evorl.util.errors import reason
+
+_log = logging.getLogger("evorl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,11 @@ class LocalGroup:
         return {}
 
     def close(self) -> None:
-        for member in self.members:
-            if hasattr(member, "close"):
-                member.close()
+        """Close every member. What one raises then is told, as by workers: it ends no run that has its result."""
+        for index, member in enumerate(self.members):
+            try:
+                if hasattr(member, "close"):
+                    member.close()
+            except Exception as error:
+                _log.warning("member %d does not close: %s", index, reason(error))
         self.members.clear()

@@ -64,6 +64,12 @@ def trains_until(evolution: IndependentEvolution, individual: Individual, began:
     return began + evolution.train_steps
 
 
+def least_steps(evolution: IndependentEvolution) -> int:
+    """The environment steps for which an individual that has begun trains at least, within a run."""
+    share = Fraction(evolution.r, evolution.R) if isinstance(evolution, EarlyStopping) else 1
+    return ceil(share * evolution.train_steps)
+
+
 def resource(individual: Individual, budget: int) -> int:
     """The environment steps of a whole budget that a configuration has had when it is evaluated."""
     return ceil(Fraction(part(individual)) * budget)

@@ -221,12 +221,19 @@ class Strategy:
         for opponent, points in zip(games["opponents"], games["points"], strict=True):
             if int(opponent) in known and int(opponent) != agent:  # whoever wins against itself also loses
                 self.payoffs.record(agent, int(opponent), float(points))
+        former = self.members[agent]
         self.members[agent] = evaluation._replace(individual=individual)
         policy = individual.id + self.hyper.population
         self.policies.by_number[policy] = acts
         self.agents[agent] = self.agents[agent]._replace(policy=policy)
-        self.learned[agent] += self.hyper.train_steps
+        self.learned[agent] += self._steps(former, individual)
         return agent
+
+    def _steps(self, former: Evaluation | None, individual: Individual) -> int:
+        """The environment steps of a slice: whole batches, so train_steps or more, which stand for those not told."""
+        steps = (individual.memory or {}).get("steps")
+        before = 0 if former is None else (former.individual.memory or {}).get("steps", 0)
+        return self.hyper.train_steps if steps is None or steps <= before else int(steps - before)
 
     def _is_due(self, agent: int) -> bool:
         """Whether an agent becomes a snapshot: it beats everybody it should, or it has learned for long."""

@@ -198,7 +198,9 @@ class _Game:
         while episode is None and not self.abandoned:
             episode = self.decide(player, still)
         if episode is not None:
+            self.score = episode.ret
             self.games.scores[self.choices.opponent].add(episode)
+            self.show(over=True)  # with the last reward, which the picture at the end of the game came before
             self.wait(PAUSE_S)
 
     def decide(self, player: Player, still: torch.Tensor) -> Episode | None:

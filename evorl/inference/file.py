@@ -18,7 +18,7 @@ from evorl.inference.check import Run, onnx_program, torch_program
 from evorl.inference.linear import linear_policy
 from evorl.inference.module import PolicyModule, traced
 from evorl.jobs.foreign_policies import LIBRARIES, learner_of
-from evorl.mdp.core import Box, World
+from evorl.mdp.core import World
 from evorl.mdp.result_features import feature_names
 from evorl.util.errors import BadRequest
 
@@ -139,7 +139,7 @@ def description(module: PolicyModule, form: Format, world: World, about: Mapping
             **({"start": [*module.start]} if module.start else {}),
             "names": [list(names) for names in world.action_names],
         },
-        "noise": "normal" if isinstance(spec.action, Box) else "gumbel",
+        "noise": module.noise,
     }  # fmt: skip
 
 

@@ -92,6 +92,11 @@ class PolicyModule(nn.Module):
     # -------------------------------------------------------------- ports
 
     @property
+    def noise(self) -> str:
+        """The distribution of the numbers that draw an action."""
+        return "normal" if isinstance(self.spec.action, Box) else "gumbel"
+
+    @property
     def scores(self) -> str:
         """What the numbers are of which the largest is chosen."""
         return "logits" if self.learner.hyper.policy_head else "values"

@@ -29,7 +29,8 @@ RANKS = (1, 2, 3)
 
 
 class UnityModule(PolicyModule):
-    """Continuous actions lie in [-1, 1] where the world's are bounded, as ML-Agents has them."""
+    """Continuous actions lie in [-1, 1] where the world's are bounded, as ML-Agents has them. A file has the drawn and
+    the deterministic ones."""
 
     def __init__(self, learner: NetworkLearner[Any]) -> None:
         for observation in learner.spec.inputs:
@@ -38,8 +39,12 @@ class UnityModule(PolicyModule):
                 raise BadRequest(
                     f"the observation {observation.name!r} is {shape}, and Unity's sensors have 3 axes", "format"
                 )
-        super().__init__(learner)
+        super().__init__(learner, deterministic=False)
         self.kind = "continuous" if isinstance(self.spec.action, Box) else "discrete"
+
+    @property
+    def noise(self) -> str:
+        return "normal"  # `noise_of` makes what choices need
 
     def _input_ports(self) -> Iterable[Port]:
         spec = self.spec

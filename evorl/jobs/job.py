@@ -354,6 +354,8 @@ def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Pat
 
     A named directory may also be `is_unstarted`, or one that ``ours`` accepts. Raises `BadRequest` at ``key``.
     """
+    if not path:
+        raise BadRequest("needs a directory", key)
     place = Path(path)
     with making(place, key):
         place.parent.mkdir(parents=True, exist_ok=True)

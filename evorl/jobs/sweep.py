@@ -70,6 +70,7 @@ def task(composed: DictConfig) -> float:
 
     ignore_write_errors()  # a launcher may have started this process
     directory = Path(HydraConfig.get().runtime.output_dir)
+    earlier = failure.stamp(directory)
     try:
         return _outcome(composed, directory)
     except Interrupted as stop:
@@ -78,7 +79,7 @@ def task(composed: DictConfig) -> float:
     except (RunLocked, OtherRun):
         raise
     except Exception as error:
-        failure.write(directory, error)
+        failure.write(directory, error, earlier)
         say(f"evorl: {directory} failed: {reason(error)}", sys.stderr)
         return math.nan
 
@@ -246,7 +247,8 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     for override in overrides:
         if override.is_interval_sweep() and not _chooses_jobs(base):
             raise BadRequest(
-                "an interval needs a sweeper that searches; the basic one takes lists", override.key_or_group
+                "an interval needs a sweeper that searches: hydra/sweeper=evorl; the basic one takes lists",
+                override.key_or_group,
             )
     # as in Hydra, the last word for a key counts
     last = {override.get_key_element(): _values(override) for override in overrides}

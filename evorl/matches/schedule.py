@@ -23,9 +23,10 @@ def games_wanted(games: int, width: float | None) -> Callable[[Sequence[float]],
     def wanted(points: Sequence[float]) -> int:
         if width is None:
             return games
-        looked = len(points) // AT_ONCE * AT_ONCE
+        looked, total = len(points) // AT_ONCE * AT_ONCE, 0.0
         for n in range(AT_ONCE, looked + 1, AT_ONCE):
-            low, high = wilson(sum(points[:n]), n)
+            total += sum(points[n - AT_ONCE : n])
+            low, high = wilson(total, n)
             if high - low < width:
                 return n
         return looked + AT_ONCE

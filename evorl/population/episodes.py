@@ -43,7 +43,7 @@ def play_keyed_episodes(
     width = in_whole_games(world, min(episodes, SLOTS))
     arena = limited_arena(world, width, keys, max_steps)
     try:
-        noise = EvaluationNoise(arena, 0, deterministic)
+        noise = EvaluationNoise(arena, int(keys(0, 0)), deterministic)  # as independent as the episodes are
         done = play_slots(arena, learner, noise, episodes_per_slot(episodes, width), count=count)
         return episodes_in_order(done, episodes)
     finally:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from evorl.ec.core import Evaluation, IndependentEvolution, Individual, genomes, pack, ranks_by_fitness, unpack
+from evorl.ec.early_stopping import least_steps
 from evorl.ec.opposing import Opposing, Ranking, Tabular
 from evorl.ec.seeding import Seeding
 from evorl.ec.space import Value
@@ -140,7 +141,7 @@ class Population(PopulationLoop[Task]):
         if self.plan.learner is not None:
             each, keys = evolution.episodes, ["ec.episodes"]
             if evolution.trains:
-                each, keys = each + evolution.train_steps, ["ec.train_steps", *keys]
+                each, keys = each + least_steps(evolution), ["ec.train_steps", *keys]
         whole = evolution.population * each
         if whole > limit:
             log.warning(

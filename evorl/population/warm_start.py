@@ -120,7 +120,8 @@ def saved_individuals(run: StateDict) -> list[Individual]:
     """Return the individuals of a population's state that did not fail, the best first; none for other runs."""
     if "leader" not in run:  # one learner, or a mean with a shared critic
         return []
-    others = unpack_evaluations(run["evolver"]["population"])
+    evolver = run["evolver"]
+    others = unpack_evaluations(evolver["policies"] if "policies" in evolver else evolver["population"])  # psro's
     f = objectives(others)
     lost = failed(f) if others else ()
     order = [others[i] for i in best(f, len(others)) if not lost[i]] if others else []

@@ -29,8 +29,23 @@ def recorded(run_dir: Path, *, unless: type[Exception]) -> Iterator[None]:
         raise
 
 
-def write(run_dir: Path, error: Exception) -> None:
-    """Write ``failure.json`` unless this attempt has written it already. Errors of the disk are ignored."""
+def stamp(run_dir: Path) -> tuple[int, int] | None:
+    """What differs once another attempt has written ``failure.json``; None without the file."""
+    try:
+        found = (run_dir / FILE_NAME).lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def write(run_dir: Path, error: Exception, earlier: tuple[int, int] | None = None) -> None:
+    """Write ``failure.json`` unless this attempt has written it already. Errors of the disk are ignored.
+
+    ``earlier``: the `stamp` at the start of this attempt. A file that still has it is set aside.
+    """
+    if earlier is not None and stamp(run_dir) == earlier:
+        with suppress(OSError):
+            set_aside(run_dir)
     if not run_directory.exists_at_all(run_dir, FILE_NAME):
         text = "".join(traceback.format_exception(error))
         with suppress(OSError):

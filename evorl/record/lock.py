@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 
 FILE_NAME = ".lock"
+WAIT_S, ASK_S = 0.2, 0.01
+"""How long a lock is waited for, and how often it is asked for: `is_locked` holds it for a moment."""
 _log = logging.getLogger("evorl")
 
 
@@ -33,16 +36,26 @@ def lock(run_dir: Path, key: str = "resume") -> Iterator[None]:
         raise error.under(key) from None
     except OSError as error:
         raise BadRequest(f"{run_dir} cannot be written: {error.strerror}", key) from None
+    ends = time.monotonic() + WAIT_S
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(f"another process is writing {run_dir}", key) from None
+            while not _taken(descriptor):
+                if time.monotonic() > ends:
+                    raise RunLocked(f"another process is writing {run_dir}", key)
+                time.sleep(ASK_S)
         except OSError as error:  # some network file systems do not support locks
             _log.warning("%s cannot be locked (%s): make sure that only one process writes it", run_dir, error.strerror)
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(run_dir: Path) -> bool:

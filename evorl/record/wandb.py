@@ -10,7 +10,8 @@ The library runs in a process of its own because it can block: without a network
 Row n of the file becomes step n of W&B's history, with the environment step as its x axis. A resumed online run keeps
 its id, and the server says how many rows it has: these are skipped, since an exact resume produces the same rows
 again. So every row arrives once, however often run, child or server were interrupted, and `upload` sends what the
-server still lacks of a run that is over. An offline run is written completely at each start, so the newest offline
+server still lacks of a run that is over. Of an asynchronous run that was killed the server keeps the rows that it had,
+and not those that the resumed run has in their place. An offline run is written completely at each start, so the newest offline
 directory contains all rows.
 
 Films and the result become the run's summary. With ``record.artifacts`` checkpoints become versions of an artifact;
@@ -150,7 +151,7 @@ class WandB:
             self._child.wait(timeout)
             self.check()
         except subprocess.TimeoutExpired:
-            self._child.returncode = 0  # suppresses the ResourceWarning: the child is not waited for any more
+            threading.Thread(target=self._child.wait, daemon=True, name="wandb").start()  # else it became a zombie
             _log.warning(
                 "W&B is not done yet: it has %d s more, in the background, to finish %s", self._timeout_s, self._home
             )
@@ -214,7 +215,10 @@ def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]
 
 def last_line(directory: Path) -> str:
     """Return the last line of a directory's log, which has the cause of a child's failure."""
-    lines = run_directory.read(directory, LOG, run_directory.ROWS).decode(errors="replace").strip().splitlines()
+    try:
+        lines = run_directory.read(directory, LOG, run_directory.ROWS).decode(errors="replace").strip().splitlines()
+    except OSError:  # gone with the folder, or no descriptor is left: the run goes on without W&B
+        lines = []
     return lines[-1].strip() if lines else "no output"
 
 

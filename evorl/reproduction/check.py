@@ -75,6 +75,8 @@ def check(
         why = "has no check" if table.repeated is None else f"has no result in {out}"
         raise BadRequest(f"{name} {why}; those to check: {', '.join(tables())}")
     old = table.repeated(kept["data"])
+    if others := [word.removeprefix("seed=") for word in also if word.startswith("seed=")]:
+        runs = runs / f"seeds-{others[-1]}"  # jobs are numbered, so those of other seeds lie elsewhere
     sweeps = {part.name: part for part in table.profiles[kept["profile"]].parts if isinstance(part, Sweep)}
     declarations = f"benchmarks/{name.partition('/')[0]}/"
     declared = any(file.startswith(declarations) and file.endswith(".py") for file in files or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from evorl.reproduction import papers
 from evorl.reproduction.papers import PROGRAMS
 from evorl.reproduction.scores import score_text
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest, one_edit
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,20 @@ def find(name: str) -> KeptPolicy:
         return kept[alike[0]]
     if alike:
         raise BadRequest(f"{name!r} is {' or '.join(alike)}", "zoo")
-    raise BadRequest(f"there is no {name!r}{nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
+    raise BadRequest(f"there is no {name!r}{_nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
+
+
+def _nearest(name: str, kept: Sequence[str]) -> str:
+    """``"; did you mean X?"`` for the name nearest to a wrong one, also without its paper and in another order."""
+    for other in kept:
+        last = other.rpartition("/")[2]
+        if any(map(one_edit, (name, name, _in_order(name)), (other, last, _in_order(last)))):
+            return f"; did you mean {other}?"
+    return nearest(name, kept)
+
+
+def _in_order(name: str) -> str:
+    return "_".join(sorted(_parts(name)))
 
 
 def _parts(name: str) -> frozenset[str]:

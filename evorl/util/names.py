@@ -7,9 +7,10 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest, one_edit
 
 
 def readable(name: str) -> str:
@@ -33,7 +34,9 @@ FILES = {
 
 
 def check_names_directory(name: str, makes: str, key: str) -> None:
-    """Raise `BadRequest` at ``key`` for a name that looks like a file's; ``makes`` says what the directory holds."""
+    """Raise `BadRequest` at ``key`` for no name, or one like a file's; ``makes`` says what the directory holds."""
+    if not name:
+        raise BadRequest("needs a directory", key)
     path = Path(name)
     if path.suffix.lower().lstrip(".") in FILES and not path.is_dir():
         raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
@@ -74,7 +77,8 @@ def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:
     """The error at ``key`` for a run directory that is not there, with the nearest beside it, else with ``hint``."""
     above, last = Path(name).parent, Path(name).name
     there = os.listdir(above) if above.is_dir() and os.access(above, os.R_OK) else []
-    beside = [str(above / entry) for entry in there if nearest(last, [entry])]  # the same folder alone is not near
+    near = [entry for entry in there if one_edit(last, entry)] or get_close_matches(last, there, 9)
+    beside = [str(above / entry) for entry in near]  # the same folder alone is not near
     return BadRequest(f"{name}: no such run directory{nearest(name, beside) or hint}", key)
 
 

@@ -25,10 +25,11 @@ BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "fal
 _TYPES: dict[Any, inspect.Type] = {}
 
 
-def typed(data: object, kind: type[T], key: str = "") -> T:
+def typed(data: object, kind: type[T], key: str = "", swept: bool = False) -> T:
     """``data`` (nested mappings, lists and scalars) as a dataclass ``kind`` that sits at the dotted ``key``.
 
-    Types are strict, but a whole float such as 1e6 serves for an integer, and a list for a tuple.
+    Types are strict, but a whole float such as 1e6 serves for an integer, and a list for a tuple. ``swept``: the keys
+    are those of a sweep, too, which takes several values.
     Raises `BadRequest` for an unknown or missing name, a wrong type, a number that is not finite or out of
     bounds, and for the combinations that a ``__post_init__`` refuses.
     """
@@ -36,7 +37,7 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
     try:
         return msgspec.convert(fitted, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(error, data, type_info(kind), key, _path(error, fitted, kind)) from None
+        raise _refusal(error, data, type_info(kind), key, _path(error, fitted, kind), swept) from None
 
 
 def unknown(
@@ -186,7 +187,7 @@ def _failing_key(error: msgspec.ValidationError, fitted: Any, kind: type, names:
 
 
 def _refusal(
-    error: msgspec.ValidationError, data: Any, kind: inspect.Type, key: str, names: Sequence[str]
+    error: msgspec.ValidationError, data: Any, kind: inspect.Type, key: str, names: Sequence[str], swept: bool
 ) -> BadRequest:
     """What msgspec found at ``names``, in the words of the config: the dotted key and the value that was given."""
     text = str(error).partition(" - at `$")[0]
@@ -203,16 +204,18 @@ def _refusal(
     wanted = text.replace("`", "").replace("array", _list(kinds)).split(", got ")[0]
     if "object" in wanted:
         wanted = wanted.replace(" | ", " or ").replace("object", _mapping(kinds))
-    return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}{_meant(data, kinds, at)}", at)
+    return BadRequest(
+        f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}{_meant(data, kinds, at if swept else '')}", at
+    )
 
 
 def _meant(value: Any, kinds: Sequence[inspect.Type], key: str) -> str:
-    """The end of a refusal: what a value of no such type may have meant; else nothing."""
+    """The end of a refusal: what a value of no such type may have meant; else nothing. ``key``: one of a sweep."""
     if isinstance(value, str) and any(isinstance(arm, inspect.BoolType) for arm in kinds):
         return f"; did you mean {BOOLEANS[value.lower()]}?" if value.lower() in BOOLEANS else ""
     scalars, lists = (int, float, bool, str), inspect.ListType | inspect.VarTupleType | inspect.TupleType
     several = isinstance(value, list | tuple) and bool(value) and all(isinstance(item, scalars) for item in value)
-    if several and not any(isinstance(arm, lists) for arm in kinds):
+    if key and several and not any(isinstance(arm, lists) for arm in kinds):
         each = ",".join(item if isinstance(item, str) else json.dumps(item) for item in value)
         return f"; to run each, --multirun {key}={each}, in Python evorl.sweep"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,6 +38,15 @@ def test_all_values_lie_within_the_axis_and_its_ticks_are_few() -> None:
     assert low < values.min() and high > values.max()
     shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
     assert 3 <= len(shown) <= 9
+
+
+@pytest.mark.parametrize("size", [1e-14, 1e-5, 1e-2])
+def test_no_label_of_a_logarithmic_axis_lies_on_another(size: float) -> None:
+    axes = Figure(figsize=(3.6, 2.2)).subplots()
+    several_magnitudes(axes, np.r_[np.linspace(-size, size, 90), 10.0, -8.0])
+    axes.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels() if label.get_text()]
+    assert len(boxes) > 2 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 4e-17), (-1e-15, 1e-15), (0, 1), (-1e6, 2e6)])

@@ -42,6 +42,15 @@ def run(name: str, rl: str, seed: int, fitness: float, *points: tuple[float, flo
     )
 
 
+def test_copies_of_a_run_count_once() -> None:
+    """The same seed with other numbers does not: of an asynchronous run, or on another machine."""
+    points = ((10, 1.0, 1.0), (20, 2.0, 2.0))
+    runs = [run(place, "ppo", 1, 9.0, *points) for place in ("a", "b", "c")]
+    runs += [run("d", "ppo", 2, 9.0, *points), run("e", "ppo", 1, 8.0, (10, 1.0, 1.0), (20, 2.0, 1.5))]
+    (end, steps, seconds) = world_scores("w", group_runs(runs), None)
+    assert sorted(end.values[0][0]) == [8.0, 9.0, 9.0] and len(steps.values[0][0]) == len(seconds.values[0][0]) == 3
+
+
 def test_scores_at_equal_steps_and_time_are_the_newest_that_every_run_has_reached() -> None:
     runs = [
         run("w", "ppo", 1, 9.0, (10, 1.0, 1.0), (20, 2.0, 2.0), (40, 4.0, 9.0)),

@@ -146,6 +146,12 @@ def test_several_threads_may_ask_at_once() -> None:
     assert [ours.act(x) for x in seen] == answers[4]
 
 
+@pytest.mark.parametrize("env", [gymnasium.Env, "CartPole-v1", None])
+def test_what_is_no_environment_is_refused(env: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^env: expected an environment, such as gymnasium.make\(...\) returns, got"):
+        policy(CARTPOLE).play(env)
+
+
 def test_a_vector_of_environments_is_refused() -> None:
     envs = gymnasium.make_vec("CartPole-v1", num_envs=2)
     why = r"^env: play takes one environment, not a vector of them; evaluate\(\) plays many at once$"
@@ -319,6 +325,11 @@ REFUSED = {
     "part": (PARTS, {"picture": PICTURE, "pair": (1,)}, "the observation lacks 'pair/1'"),
     "further part": (PARTS, {"picture": PICTURE, "pair": (*PAIR, 1)}, "has 'pair/2', which its space does not"),
     "rows": (PARTS, {"picture": PICTURE[None], "pair": PAIR}, "the caller gave"),
+    "unlike rows": (
+        PARTS,
+        {"picture": PICTURE[None], "pair": (np.ones(2, int), np.zeros((2, 2), np.float32))},
+        "and the caller gave 2 of the input 'pair/0', 2 of the input 'pair/1', 1 of the input 'picture'",
+    ),
 }
 
 

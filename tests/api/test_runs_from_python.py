@@ -377,6 +377,38 @@ def test_what_a_program_changes_in_a_config_stays_with_it(trained: evorl.RunResu
     assert trained.config["seed"] == 3 and trained.config["rl"]["lr"] != 99
 
 
+@pytest.mark.parametrize("metrics", [3, None])
+def test_what_names_no_metrics_is_refused(metrics: Any, trained: evorl.RunResult) -> None:
+    with pytest.raises(BadRequest, match=f"^metrics: expected names of metrics, got {metrics}$"):
+        trained.plot(metrics)
+
+
+def test_a_list_of_metrics_is_drawn_as_they_are_one_by_one(trained: evorl.RunResult) -> None:
+    names = ["train/return", "policy/entropy"]
+    titles = [[axes.get_title("left") for axes in trained.plot(*given).axes] for given in ([names], names)]
+    assert titles == [names, names]
+
+
+@pytest.mark.parametrize("directory", [None, 3, ["runs"]])
+def test_what_is_no_directory_is_not_loaded(directory: Any) -> None:
+    with pytest.raises(BadRequest, match=r"^directory: expected a run directory, got "):
+        evorl.load(directory)
+
+
+def test_code_that_is_not_trusted_is_refused_with_the_call_that_trusts_it(
+    trained: evorl.RunResult, tmp_path: Path
+) -> None:
+    shutil.copytree(trained.directory, tmp_path / "run")
+    config = tmp_path / "run/.hydra/config.yaml"
+    config.write_text(config.read_text().replace("CartPole-v1", "my_envs:Walk"))
+    with pytest.raises(
+        BadRequest, match=r"^mdp.id: needs code of my_envs; to run it: evorl.load\(..., trust=\['my_envs'\]\)$"
+    ):
+        evorl.load(tmp_path / "run")
+    with pytest.raises(BadRequest, match=r"^trust: expected names of packages, got 3$"):
+        evorl.load(tmp_path / "run", trust=3)  # type: ignore[arg-type]
+
+
 def test_a_text_is_one_trusted_package(trained: evorl.RunResult) -> None:
     assert evorl.load(trained.directory, trust="my_envs").trust == ("my_envs",)
     assert evorl.load(trained.directory, trust=["my_envs", "games"]).trust == ("my_envs", "games")

@@ -129,6 +129,11 @@ def test_lists_hold_values_of_a_sweep_and_are_values_elsewhere() -> None:
             listed([{"seed": empty}], {}, several=True)
 
 
+def test_keys_of_a_group_have_dots() -> None:
+    with pytest.raises(BadRequest, match=r'^rl: is a choice by name, and its keys have dots: \{"rl.lr": ...\}$'):
+        listed([{"mdp": "cartpole", "rl": {"lr": 1e-3}}], {})
+
+
 @pytest.mark.parametrize("word", [None, 3, ["mdp=pong", 3], Path("runs/a"), {"seed=1"}])
 def test_other_words_are_refused(word: Any) -> None:
     with pytest.raises(BadRequest, match=r'^expected words as "mdp=pong", '):

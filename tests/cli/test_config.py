@@ -204,8 +204,6 @@ def test_what_typed_accepts() -> None:
         ({"on": 1}, "o.on", "expected bool, got 1"),
         ({"on": "Yes"}, "o.on", "expected bool, got 'Yes'; did you mean true?"),
         ({"mode": "off"}, "o.mode", "got 'off'; did you mean false?"),
-        ({"on": [True, False]}, "o.on", "to run each, --multirun o.on=true,false, in Python evorl.sweep"),
-        ({"shares": [0.5, 1]}, "o.shares", "to run each, --multirun o.shares=0.5,1, in Python evorl.sweep"),
         ({"on": None}, "o.on", "got null"),
         ({"shares": {"a": 1.0, "b": "x"}}, "o.shares.b", "expected float, got 'x'"),
         ({"shares": {"a": -1.0, "b": 2.0}}, "o.shares.a", "expected float > 0.0, got -1.0"),
@@ -220,6 +218,21 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
     assert caught.value.key == key
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ({"on": [True, False]}, "; to run each, --multirun o.on=true,false, in Python evorl.sweep"),
+        ({"shares": [0.5, 1]}, "; to run each, --multirun o.shares=0.5,1, in Python evorl.sweep"),
+        ({"span": [1]}, ""), ({"text": []}, ""), ({"lr": [[1]]}, ""),
+    ],
+)  # fmt: skip
+def test_a_list_in_place_of_a_value_may_mean_a_sweep(data: dict[str, Any], hint: str) -> None:
+    for swept in (True, False):
+        with pytest.raises(BadRequest) as caught:
+            typed(data, Outer, "o", swept)
+        assert ("; to run" in str(caught.value)) == (swept and bool(hint)) and (not swept or hint in str(caught.value))
 
 
 # ------------------------------------------------------------------ composing and building

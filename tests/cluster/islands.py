@@ -74,7 +74,7 @@ class IslandLauncher:
         with suppress(ProcessLookupError):
             os.kill(self.lives[worker][1], signal.SIGKILL)
 
-    def exits(self) -> list[Exit]:
+    def exits(self, closing: bool = False) -> list[Exit]:
         ready = {fd for fd, _ in self.epoll.poll(0)}
         return [self._end(worker) for worker, (_, _, fd, _) in [*self.lives.items()] if fd in ready]
 

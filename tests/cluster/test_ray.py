@@ -292,12 +292,61 @@ def test_a_bell_that_is_rung_too_late_writes_to_no_other_file() -> None:
         os.close(successor)
 
 
+class Sessions:
+    """Of the launcher: a Ray of the run's own that is gone, or a joined one whose head is lost."""
+
+    def __init__(self, lost: bool) -> None:
+        self.lost, self.head = lost, "10.0.0.1:6379"
+        self.owner = None if lost else SimpleNamespace(gone=lambda seconds: True)
+
+    def renew(self) -> None:
+        raise AssertionError("another Ray was started")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_closes_starts_no_ray_in_place_of_one_that_is_gone(lost: bool) -> None:
+    """A run whose Ray ended during the last evaluation has its result, and began another Ray, or failed."""
+    launcher: Any = ActorLauncher.__new__(ActorLauncher)
+    launcher._ended, launcher._bell, launcher._session = deque(), WakeUp(), Sessions(lost)
+    launcher._lives = {worker: SimpleNamespace(number=7) for worker in range(2)}
+    assert [(gone.worker, gone.life) for gone in launcher.exits(closing=True)] == [(0, 7), (1, 7)]
+    with pytest.raises(HeadLost if lost else AttributeError):  # it would clear its actors, then begin another
+        launcher.exits()
+
+
+def test_another_ray_that_does_not_start_is_a_failure_and_no_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    def busy(self: session.Session, workers: int) -> None:
+        attempts.append(workers)
+        raise BadRequest("Ray does not start here: it timed out", "cluster.address")
+
+    monkeypatch.setattr(session.Session, "_open", busy)
+    own: Any = session.Session.__new__(session.Session)
+    own.initialized, own.lost, own.owner, own._workers = True, False, None, 3
+    with pytest.raises(HeadLost, match=r"^the run's own Ray is gone, and no other starts: .*it timed out$"):
+        own.renew()
+    assert attempts == [3] * session.RENEWALS
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"cpus": 0.00001}, "^cpus: Ray counts in steps of 0.0001, and 1e-05 lies between two$"),
+        ({"gpus": 1.5}, "^gpus: a worker has a part of one GPU or whole ones, not 1.5$"),
+    ],
+)
+def test_amounts_that_ray_does_not_have_are_refused(keys: Any, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        Ray(**keys)
+
+
 def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
     launcher: Any = Threads(toys.Counter, ["here"])
     group = RemoteGroup(launcher, 1, 30.0, ())
     closed: list[bool] = []
 
-    def lost() -> list[Exit]:
+    def lost(closing: bool = False) -> list[Exit]:
         raise HeadLost("gone")
 
     launcher.exits, launcher.close = lost, lambda: closed.append(True)
@@ -432,7 +481,7 @@ class Threads:
 
     def kill(self, worker: int, life: int) -> None: ...
 
-    def exits(self) -> list[Exit]:
+    def exits(self, closing: bool = False) -> list[Exit]:
         return []
 
     def close(self) -> None: ...

@@ -152,7 +152,8 @@ def slices(evolver: Strategy, points: Callable[[int, int], float], number: int =
         weights = one.weights + np.float32(0.125)
         met = [match.number for match in evolver.opponents(one.id)] * 3
         games = {"opponents": met, "points": [points(agent, other) for other in met]}
-        after = one._replace(weights=weights, memory={"steps": 1, "games": games, "acting": {"learner": {}}})
+        steps = (one.memory or {}).get("steps", 0) + 10
+        after = one._replace(weights=weights, memory={"steps": steps, "games": games, "acting": {"learner": {}}})
         return Evaluation(after, (float("nan") if agent == failed else 0.0,))
 
     for _ in range(number):
@@ -171,7 +172,14 @@ def test_the_first_copies_of_main_agents_stay_as_they_were() -> None:
     assert taken(evolver) == [(0, "main", 0.0)]
     assert evolver.policies.by_number[evolver.agents[0].policy].weights[1] == 0.125
     assert evolver.policies.by_number[evolver.agents[0].policy].memory == {"learner": {}}
-    assert evolver.population[0].individual.memory == {"steps": 1}
+    assert evolver.population[0].individual.memory == {"steps": 10}
+
+
+def test_the_steps_of_a_slice_are_those_that_it_took() -> None:
+    """Batches are whole: with train_steps=7 an agent that learns 10 at a time is due at 20, after two slices."""
+    evolver = agents(train_steps=7, snapshot=20, longest=20)
+    slices(evolver, lambda agent, other: 0.0, 2)
+    assert [(agent, at) for agent, _, at in taken(evolver)[1:]] == [(0, 2.0), (1, 2.0), (2, 2.0)]
 
 
 def test_who_beats_all_becomes_a_snapshot_before_the_others() -> None:

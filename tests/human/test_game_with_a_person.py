@@ -21,7 +21,7 @@ from PIL import Image
 
 from evorl.human.game import Games, Score
 from evorl.human.page import GameServer
-from evorl.play import main
+from evorl.play import film_writer, main
 from evorl.rl.core import Episode
 from evorl.training.train import spec
 from evorl.util.errors import BadRequest
@@ -84,7 +84,19 @@ def test_a_game_is_played_to_its_end_and_counted(words: tuple[str, ...]) -> None
         assert state["choices"] == {"side": 0, "opponent": "policy", "speed": 10.0}
         state = until(server, lambda state: sum(state["scores"]["policy"][k] for k in ("won", "lost", "drawn")))
         assert "return" in state["scores"]["policy"]["last"]
+        last = until(server, lambda state: state["over"] and state["score"] != 0)
+        assert last["score"] == state["scores"]["policy"]["last"]["return"]
     assert films[0][0] == 0 and films[0][1] > 5
+
+
+def test_films_of_a_further_session_are_further_files(tmp_path: Path) -> None:
+    world = experiment_of("mdp=pong").mdp
+    for session in range(2):
+        write = film_writer(tmp_path, 500, world)
+        for game in range(2):
+            write(iter([np.full((32, 32, 3), 90 * session + game, np.uint8)] * 2), game)
+    names = sorted(path.stem for path in (tmp_path / "videos").iterdir())
+    assert names == [f"person-500-{number}" for number in range(4)]
 
 
 def heights(games: Games) -> list[float]:

@@ -44,6 +44,8 @@ def test_a_sweep_says_of_which_algorithms_there_is_a_tuned_file(words: list[str]
 def test_the_same_algorithm_with_and_without_its_file_is_compared_on_purpose() -> None:
     tuned = {"mdp": "cartpole", "rl": "ppo", "tuned": "cartpole_ppo"}
     assert uneven_tuning([tuned, {"mdp": "cartpole", "rl": "ppo"}]) == []
+    others = [{"mdp": "cartpole", "rl": name} for name in ("ppo", "a2c", "ppo")]
+    assert uneven_tuning([tuned, *others]) == uneven_tuning([*others, tuned]) == []
     assert uneven_tuning([tuned, {"mdp": "pong", "rl": "reinforce"}, {}]) == []
 
 

@@ -14,18 +14,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from evolution_runs import CASES, PONG, QUICK, journal
 from harness import experiment_of, go
 
+from evorl import evaluate
 from evorl.ec.core import IndependentEvolution, pack
-from evorl.population import balance_evaluator
+from evorl.population import balance_evaluator, episodes
 from evorl.population.balance_evaluator import BalanceEvaluator, changed, play_game
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import genes
 from evorl.population.loop import Population
 from evorl.population.results import IndividualResult
 from evorl.rl.core import Episode
+from evorl.rl.evaluation import EvaluationNoise
 from evorl.training.experiment import Experiment
+from evorl.training.train import spec
 from evorl.util import seed as seeds
 
 DUEL = ("mdp=duel", "mdp.ground.limit=6", "mdp.ground.size=6")
@@ -135,7 +139,7 @@ def test_both_sides_learn_and_the_game_is_the_individual_s(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_front_of_games(tmp_path: Path) -> None:
+def test_a_front_of_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*QUICK, *CASES["balance"], f"hydra.run.dir={tmp_path / 'run'}") == 0
     rows = journal(tmp_path / "run")
     for row in rows:
@@ -147,6 +151,28 @@ def test_a_front_of_games(tmp_path: Path) -> None:
     best = max(rows, key=lambda row: row["objectives"]["evenness"])
     assert result["best"]["genes"] == best["genes"]
     assert result["eval"]["change_mean"] == pytest.approx(best["results"]["change"])
+    capsys.readouterr()
+    assert evaluate.main([f"run={tmp_path / 'run'}", "json=true"]) == 0  # in the game of the best, and not the config's
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: again[name] for name in result["eval"]} == result["eval"]
+    assert evaluate.main([f"run={tmp_path / 'run'}", f"export={tmp_path / 'kept'}"]) == 2
+    assert "export: the policy plays in a game of its own" in capsys.readouterr().err
+
+
+def test_games_of_other_keys_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the luck of drawn actions is not the same for each seed, and for fitness and evaluation."""
+    drawn: list[int] = []
+
+    def watched(arena: Any, seed: int, deterministic: bool) -> EvaluationNoise:
+        drawn.append(seed)
+        return EvaluationNoise(arena, seed, deterministic)
+
+    monkeypatch.setattr(episodes, "EvaluationNoise", watched)
+    experiment = experiment_of(*QUICK, *DUEL, *BALANCE, HEALTH)
+    learner = experiment.rl.learner(spec(experiment.mdp), 1, torch.device("cpu"))
+    for seed, purpose in ((0, "fitness"), (1, "fitness"), (0, "evaluate"), (0, "fitness")):
+        play_game(experiment.mdp, learner, seeds.Episodes(seed, purpose, evaluation=True), 2, experiment)
+    assert len({*drawn}) == 3 and drawn[0] == drawn[3]
 
 
 def test_the_best_game_is_evaluated_as_itself() -> None:

@@ -26,6 +26,7 @@ from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.workers.group import RemoteGroup
+from evorl.ec.asha import ASHA
 from evorl.ec.core import IndependentEvolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.random import Random
@@ -502,6 +503,19 @@ def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
     text = "budget.steps=2_000 ends before one generation is evaluated, which takes 2,002 steps or more"
     assert [text in one.getMessage() for one in caplog.records] == [True] * said
     assert all("lower ec.population or ec.train_steps or ec.episodes" in one.getMessage() for one in caplog.records)
+
+
+def test_a_budget_of_early_stopping_is_compared_with_its_first_rung(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 64th of train_steps, of which 1,000 would not do for two."""
+    evolution = ASHA(population=2, train_steps=6_400, episodes=2)
+    population = Population(faulty("", evolution), evolution)
+    monkeypatch.setattr(population, "fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))
+    with pytest.raises(InterruptedError):
+        population.iterate()
+    population.close()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("lifetime", ["play", "train"])

@@ -23,6 +23,7 @@ from evorl.training.train import Start, spec
 
 ALONE = tuple(word for word in QUICK if not word.startswith("ec."))
 CART, NORMAL = ("mdp=cartpole",), ("mdp=cartpole", "rl.normalize_inputs=true")
+KUHN = ("mdp=openspiel", "mdp.game=kuhn_poker")
 SPHERE = ("mdp=problem", "mdp.id=sphere", "mdp.dimensions=5")
 TRAIN = ("ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR)
 SOURCES = {
@@ -33,6 +34,7 @@ SOURCES = {
     "capped": (*QUICK, *CART, "ec=openai_es", "ec.cap=2", "budget.steps=900"),
     "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=2000"),
     "plain": (*QUICK, *CART, *TRAIN, "budget.steps=2000"),
+    "psro": (*QUICK, *KUHN, "ec=psro", "ec.population=1", "ec.train_steps=64", "ec.games=4", "budget.steps=400"),
     "problem": (*QUICK, *SPHERE, "ec=sga", "budget.steps=60"),
 }
 
@@ -172,6 +174,13 @@ def test_of_another_kind_comes_the_best(sources: Path) -> None:
     actor = Actor(spec(experiment_of(*CART).mdp.evaluation_world()), experiment_of(*ALONE, *NORMAL).rl.net)
     for one in first(sources / "train", *QUICK, *NORMAL, "ec=sga"):
         assert np.array_equal(one.weights, actor.share(best))
+
+
+def test_the_policies_of_psro_are_handed_on(sources: Path) -> None:
+    """The best and the others, of which one checkpoint holds no ``population``."""
+    individuals = first(sources / "psro", *QUICK, *KUHN, "ec=league", "ec.train_steps=64")
+    saved = saved_individuals(newest(sources / "psro")["run"])
+    assert saved and np.array_equal(individuals[0].weights, saved[0].weights)
 
 
 def test_the_numbers_of_a_problem_are_handed_on(sources: Path) -> None:

@@ -122,7 +122,7 @@ class ProcessLauncher:
         if self._begun.get(worker) == life:  # no message even of its exit: the supervisor itself hangs
             supervisor.kill()
 
-    def exits(self) -> list[Exit]:
+    def exits(self, closing: bool = False) -> list[Exit]:
         self._listen()
         exits, self._gone = self._gone, []
         return exits
@@ -210,11 +210,11 @@ class _SupervisorContact:
 
     def say(self, what: int, worker: int = 0, life: int = 0, token: bytes = b"", hand: tuple[int, ...] = ()) -> None:
         note = NOTE.pack(what, worker, life, 0, -1, 0) + token
-        with suppress(OSError):
-            socket.send_fds(self.socket, [note], hand, socket.MSG_DONTWAIT)
+        with suppress(OSError):  # it has ended, which `hear` finds out
+            socket.send_fds(self.socket, [note], hand)
 
     def hear(self, timeout_s: float = 0) -> bytes:
-        """The next message; None after the timeout, or if the supervisor has ended."""
+        """The next message; empty after the timeout, or if the supervisor has ended."""
         if not readable([self.socket], timeout_s):
             return b""
         try:

@@ -64,7 +64,7 @@ class Supervisor:
         self.starved = 0  # `out_of_memory.kill_count` at the last look
 
     def begin(self) -> Pid:
-        """Fork a worker."""
+        """Fork the supervisor's process."""
         pid = Pid.of(fork(self._run, self.driver.fileno()))
         self.plan.roll.set_supervisor(self.place, pid)
         return pid

@@ -204,9 +204,11 @@ class ActorLauncher:
         self._session.lost = True
         self._bell.wake()
 
-    def exits(self) -> list[Exit]:
-        """Return the workers that ended. Raises `HeadLost`."""
+    def exits(self, closing: bool = False) -> list[Exit]:
+        """Return the workers that ended. Raises `HeadLost`, but not where the group is ``closing``."""
         self._bell.clear()
+        if closing and (self._session.lost or self._ray_is_gone()):
+            return self._gone_with_ray()
         if self._session.lost:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
         if self._ray_is_gone():
@@ -226,17 +228,20 @@ class ActorLauncher:
         return owner is not None and owner.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:
-        """The run's own Ray is gone with all workers: start another."""
-        exits = [
-            Exit(worker, life.number, "lost the Ray that carried it", external=True)
-            for worker, life in self._lives.items()
-        ]
+        """The run's own Ray is gone with all workers: start another. Raises `HeadLost` if it does not start."""
+        exits = self._gone_with_ray()
         self._actors.clear()
         self._places.clear()
         self._session.renew()
         self._ended.clear()
         self._settle()
         return exits
+
+    def _gone_with_ray(self) -> list[Exit]:
+        return [
+            Exit(worker, life.number, "lost the Ray that carried it", external=True)
+            for worker, life in self._lives.items()
+        ]
 
     def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
         self._stop_actor(worker)

@@ -29,6 +29,11 @@ class RayOptions:
     """Place workers on as many machines as possible (spread) or on as few (pack)."""
 
     def __post_init__(self) -> None:
+        for key, amount in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if amount != round(amount, 4):
+                raise BadRequest(f"Ray counts in steps of 0.0001, and {amount:g} lies between two", key)
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise BadRequest(f"a worker has a part of one GPU or whole ones, not {self.gpus:g}", "gpus")
         if self.address is None:
             return
         if "://" in self.address:

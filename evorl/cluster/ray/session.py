@@ -18,7 +18,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from evorl.cluster.ray.address import host_port
-from evorl.cluster.ray.head import resolved_address
+from evorl.cluster.ray.head import HeadLost, resolved_address
 from evorl.cluster.ray.options import RayOptions
 from evorl.cluster.ray.own_ray import STORE, RayOwner, main_line, on_loopback
 from evorl.cluster.transport.host import short_directory
@@ -30,6 +30,9 @@ DRIVERS = (
     "runtime_env", "job_config", "ignore_reinit_error", "_driver_object_store_memory", "_skip_env_hook",
 )  # fmt: skip
 """Options of ``ray.init`` for the driver; the others are for the Ray that it starts."""
+
+RENEWALS = 3
+"""Attempts to start a Ray in place of one that is gone."""
 
 
 class Session:
@@ -118,10 +121,16 @@ class Session:
         return options
 
     def renew(self) -> None:
-        """Start another Ray in place of one that is gone. Raises `BadRequest` if it does not start."""
-        self._leave(replaced=True)
-        with _signals_kept():
-            self._open(self._workers)
+        """Start another Ray in place of one that is gone. Raises `HeadLost` if none starts in `RENEWALS` attempts."""
+        for attempt in range(RENEWALS):
+            self._leave(replaced=True)
+            try:
+                with _signals_kept():
+                    return self._open(self._workers)
+            except BadRequest as error:  # of the machine, and not of what the user asked for: the run had a Ray
+                if attempt + 1 == RENEWALS:
+                    self._leave()
+                    raise HeadLost(f"the run's own Ray is gone, and no other starts: {error}") from error
 
     def close(self) -> None:
         if self._group is not None and not self.lost:

@@ -10,7 +10,7 @@ a further frame or in shared memory. Reading a message never executes or imports
             | envelope bytes 4 | body bytes 4
 
 Envelope, body and bulk are one frame each. To a socket that takes connections they are sent in pieces of `PIECE` bytes
-(`cut`, `join`), because such a socket buffers one frame of a peer before it knows the peer.
+(`cut`, `grouped`), because such a socket buffers one frame of a peer before it knows the peer.
 
 Every value has one form. What msgpack could say otherwise is refused: other extensions (timestamps), repeated keys,
 numbers and lengths in more bytes than they need. The arrays lie in the bulk in the order of their references, each at

@@ -40,8 +40,9 @@ class Launcher(Protocol):
         """Kill a process that hangs; it gets an `Exit` as any other."""
         ...
 
-    def exits(self) -> list[Exit]:
-        """Return the processes that have ended since the last call."""
+    def exits(self, closing: bool = False) -> list[Exit]:
+        """Return the processes that have ended since the last call. ``closing``: nothing takes the place of what is
+        gone."""
         ...
 
     @property

@@ -108,7 +108,7 @@ class WorkerPool:
         running, ends = {(handle.number, handle.process.life) for handle in ready}, time.monotonic() + SHUTDOWN_S
         while running and time.monotonic() < ends:
             zmq.select([] if self.launcher.watch is None else [self.launcher.watch], [], [], TICK_S)
-            running -= {(death.worker, death.life) for death in self.launcher.exits()}
+            running -= {(death.worker, death.life) for death in self.launcher.exits(closing=True)}
 
     # -------------------------------------------------------------- messages, deadlines and deaths
 

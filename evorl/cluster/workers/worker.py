@@ -205,6 +205,8 @@ class Worker:
         member = self.members[index]
         try:
             return (dumps(member.state_dict()) if hasattr(member, "state_dict") else None), None
+        except MemoryError:  # of this process: another may have room
+            raise
         except Exception as error:
             return None, _failure(error)
 
