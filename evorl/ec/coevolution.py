@@ -43,6 +43,10 @@ class Coevolution(PBT):
     def sides(self) -> int | None:
         return 2
 
+    @property
+    def halves(self) -> bool:
+        return True
+
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
 

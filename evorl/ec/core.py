@@ -205,6 +205,11 @@ class IndependentEvolution(Evolution):
         return None
 
     @property
+    def halves(self) -> bool:
+        """Whether the first half of its members learns side 0 of a game, and the second half side 1."""
+        return False
+
+    @property
     def zero_sum(self) -> bool:
         """Whether it needs games in which one side earns what the other loses."""
         return False

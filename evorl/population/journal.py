@@ -30,6 +30,8 @@ class IndividualEntry(msgspec.Struct):
     step: Steps
     genes: dict[str, Any]
     objectives: dict[str, float | None]
+    side: int | None = None
+    """The side of a game that it has learned, in a population of two sides."""
 
     def __str__(self) -> str:
         return f"individual {self.id}"

@@ -71,7 +71,8 @@ class Population(PopulationLoop[Task]):
         plan = evaluation_plan(experiment, evolution)
         if experiment.rl.compile:
             require_compiler(device(experiment.device))
-        self.warm_start = WarmStart([] if init is None else initial_states(init, plan, evolution.population))
+        most, halves = evolution.population, evolution.halves
+        self.warm_start = WarmStart([] if init is None else initial_states(init, plan, most, halves))
         self.space, self.objective_names = self.warm_start.within(plan.space), plan.objective_names
         self.plan = replace(plan, space=self.space)
         with errors_under_ec():

@@ -81,16 +81,20 @@ class WarmStart:
         self.initial = [InitialState(**state[str(n)]) for n in range(len(state))]
 
 
-def initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[InitialState]:
-    """Return at most ``most`` initial states of a run, the best first. Raises `BadRequest` if they do not fit."""
+def initial_states(init: Start, plan: EvaluationPlan, most: int, halves: bool = False) -> list[InitialState]:
+    """Return at most ``most`` initial states of a run, the best first. Raises `BadRequest` if they do not fit.
+
+    ``halves``: the population is of two sides, as in `evorl.ec.coevolution`, and each half takes those of its side.
+    """
     with wrong_data(lambda why: BadRequest(f"{init.directory} cannot be read: {why}", "init")):
-        return _initial_states(init, plan, most)
+        return _initial_states(init, plan, most, halves)
 
 
-def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[InitialState]:
+def _initial_states(init: Start, plan: EvaluationPlan, most: int, halves: bool) -> list[InitialState]:
     run = init.past
     people = saved_individuals(run)
-    genes = _genes(people, init.directory) if people else {}
+    lines = _lines(people, init.directory) if people else {}
+    genes = {number: line.genes for number, line in lines.items()}
     if plan.begin is None:
         if init.optimizer:
             raise BadRequest("a problem has no optimiser", "init_optimizer")
@@ -106,6 +110,7 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
     if init.optimizer and people and "optimizer" not in (people[0].memory or {}).get("learner", {}):
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
     states = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
+    others: list[Individual] = []
     if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
         # weights are None if individuals were sent as seeds
         others = [individual for individual in people[1:] if individual.weights is not None]
@@ -113,7 +118,22 @@ def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initia
             InitialState(_weights(other), _taken_over(other.memory, init.optimizer), genes[other.id])
             for other in others
         ]
+    if halves:
+        sides = [lines[one.id].side for one in (*people[:1], *others)]
+        return _by_side(states, sides, most // 2)
     return states[:most]
+
+
+def _by_side(states: list[InitialState], sides: Sequence[int | None], size: int) -> list[InitialState]:
+    """The states of side 0, then those of side 1, ``size`` of each; where a side has fewer, its best policy again.
+
+    Of a run whose individuals have no sides the best first.
+    """
+    halves = [[state for state, own in zip(states, sides, strict=True) if own == side] for side in (0, 1)]
+    if not all(halves):
+        return states[: 2 * size]
+    best = [half[0]._replace(values={}) for half in halves]
+    return [half[k] if k < len(half) else first for half, first in zip(halves, best, strict=True) for k in range(size)]
 
 
 def saved_individuals(run: StateDict) -> list[Individual]:
@@ -121,7 +141,7 @@ def saved_individuals(run: StateDict) -> list[Individual]:
     if "leader" not in run:  # one learner, or a mean with a shared critic
         return []
     evolver = run["evolver"]
-    others = unpack_evaluations(evolver["policies"] if "policies" in evolver else evolver["population"])  # psro's
+    others = unpack_evaluations(evolver["population"] if "population" in evolver else evolver["policies"])  # psro's
     f = objectives(others)
     lost = failed(f) if others else ()
     order = [others[i] for i in best(f, len(others)) if not lost[i]] if others else []
@@ -131,12 +151,12 @@ def saved_individuals(run: StateDict) -> list[Individual]:
     return list(individuals.values())
 
 
-def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
-    """Return the genes of each individual by id, from the journal. Raises `BadRequest` for a missing line."""
-    genes_of = {line.id: line.genes for line in read_journal(directory, IndividualEntry, "init")}
-    for lost in [person.id for person in people if person.id not in genes_of]:
+def _lines(people: list[Individual], directory: Path) -> dict[int, IndividualEntry]:
+    """Return the line of each individual by id, from the journal. Raises `BadRequest` for a missing one."""
+    lines = {line.id: line for line in read_journal(directory, IndividualEntry, "init")}
+    for lost in [person.id for person in people if person.id not in lines]:
         raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
-    return genes_of
+    return lines
 
 
 def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list[Individual]:

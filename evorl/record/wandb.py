@@ -11,8 +11,8 @@ Row n of the file becomes step n of W&B's history, with the environment step as 
 its id, and the server says how many rows it has: these are skipped, since an exact resume produces the same rows
 again. So every row arrives once, however often run, child or server were interrupted, and `upload` sends what the
 server still lacks of a run that is over. Of an asynchronous run that was killed the server keeps the rows that it had,
-and not those that the resumed run has in their place. An offline run is written completely at each start, so the newest offline
-directory contains all rows.
+and not those that the resumed run has in their place. An offline run is written completely at each start, so the
+newest offline directory contains all rows.
 
 Films and the result become the run's summary. With ``record.artifacts`` checkpoints become versions of an artifact;
 the server keeps one version of equal files, so a checkpoint that is sent again adds none.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evolution_runs import LR, QUICK, evaluated, journal
+from evolution_runs import CASES, LR, QUICK, evaluated, journal
 from harness import experiment_of, fingerprint, go, newest
 
 from evorl.ec.core import Evaluation, Individual
@@ -35,6 +35,7 @@ SOURCES = {
     "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=2000"),
     "plain": (*QUICK, *CART, *TRAIN, "budget.steps=2000"),
     "psro": (*QUICK, *KUHN, "ec=psro", "ec.population=1", "ec.train_steps=64", "ec.games=4", "budget.steps=400"),
+    "sides": (*QUICK, *CASES["coevolution"]),
     "problem": (*QUICK, *SPHERE, "ec=sga", "budget.steps=60"),
 }
 
@@ -181,6 +182,17 @@ def test_the_policies_of_psro_are_handed_on(sources: Path) -> None:
     individuals = first(sources / "psro", *QUICK, *KUHN, "ec=league", "ec.train_steps=64")
     saved = saved_individuals(newest(sources / "psro")["run"])
     assert saved and np.array_equal(individuals[0].weights, saved[0].weights)
+
+
+@pytest.mark.parametrize("population", [2, 4, 8])
+def test_each_side_begins_with_policies_that_learned_it(population: int, sources: Path) -> None:
+    side_of = {row["id"]: row["side"] for row in journal(sources / "sides")}
+    saved = saved_individuals(newest(sources / "sides")["run"])
+    known = {one.weights.tobytes(): side_of[one.id] for one in saved if one.weights is not None}
+    words = (*QUICK, *CASES["coevolution"][:-1], f"ec.population={population}")
+    individuals = first(sources / "sides", *words)
+    found = [known[one.weights.tobytes()] for one in individuals if one.weights is not None]
+    assert found == [0] * (population // 2) + [1] * (population // 2)
 
 
 def test_the_numbers_of_a_problem_are_handed_on(sources: Path) -> None:
