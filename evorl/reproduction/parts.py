@@ -7,6 +7,7 @@ kept in a file. Both lie below the folder of the table's runs, so several tables
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,12 +55,14 @@ class Sweep(NamedTuple):
         code = _run(self.command(runs, also))
         if code == 2:
             raise SystemExit(2)  # it has said why
-        return code == 0
+        return code == 0 and self.results(runs, also) is not None
 
-    def results(self, runs: Path) -> list[bytes] | None:
-        """Return what each job wrote at its end; None unless all have finished."""
-        place = runs / self.name
-        files = [place / folder / "result.json" for folder in read_index(place)]
+    def results(self, runs: Path, also: Sequence[str] = ()) -> list[bytes] | None:
+        """Return what each job wrote at its end, of the seeds that ``also`` names; None unless all have finished."""
+        place, given = runs / self.name, [word for word in also if re.fullmatch(r"seed=[\d,]+", word)]
+        asked = {f"seed={seed}" for word in given[-1:] for seed in word.removeprefix("seed=").split(",")}
+        jobs = [folder for folder, words in read_index(place).items() if not asked or asked & {*words}]
+        files = [place / folder / "result.json" for folder in jobs]
         return [file.read_bytes() for file in files] if files and all(map(Path.exists, files)) else None
 
 

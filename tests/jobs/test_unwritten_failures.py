@@ -94,3 +94,17 @@ def test_a_table_takes_a_sweep_for_done_by_its_results(
 
     monkeypatch.setattr(parts, "_run", run)
     assert parts.Sweep("sweep", ("seed=1,2",)).carry_out(tmp_path) is whole
+
+
+@pytest.mark.parametrize(("also", "whole"), [((), False), (("seed=1,2",), True), (("seed=1", "seed=1,2,3"), False)])
+def test_a_table_with_fewer_seeds_is_done_with_these(
+    also: tuple[str, ...], whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command with more was stopped before."""
+    for name in ("0", "1"):
+        (tmp_path / "sweep" / name).mkdir(parents=True)
+        (tmp_path / "sweep" / name / "result.json").write_text("{}")
+    index = {"jobs": {name: ["rl=ppo", f"seed={int(name) + 1}"] for name in ("0", "1", "2")}}
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(index))
+    monkeypatch.setattr(parts, "_run", lambda command: 0)
+    assert parts.Sweep("sweep", ("rl=ppo", "seed=1,2,3")).carry_out(tmp_path, also) is whole
