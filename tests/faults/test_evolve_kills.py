@@ -118,6 +118,7 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(1800)  # two runs, of which the league's take five minutes each
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
     steps = {"front": 400_000, "rounds": 400_000, "league": 500_000, "psro": 60_000}.get(case, 1_000_000)
