@@ -124,8 +124,9 @@ def evaluate(request: Request) -> None:
     seed = experiment.seed if request.seed is None else request.seed
     how_many = episodes, experiment.eval.max_steps
     with progress_shown(partial(print, file=sys.stderr, flush=True)):
-        still = play_episodes(learner, world, seed, *how_many, deterministic=True)
-        drawn = play_episodes(learner, world, seed, *how_many, deterministic=False)
+        played = partial(play_episodes, learner, world, seed, *how_many)
+        still = played(deterministic=True) if numbers is None or request.video else []
+        drawn = played(deterministic=False) if numbers is None else []
     films = [
         _write(film(learner, world, seed, number, *how_many, request.fps), run_dir / "videos" / f"{name}{of}")
         for of, number in _filmed(request.video, still).items()

@@ -405,8 +405,9 @@ def test_code_that_is_not_trusted_is_refused_with_the_call_that_trusts_it(
         BadRequest, match=r"^mdp.id: needs code of my_envs; to run it: evorl.load\(..., trust=\['my_envs'\]\)$"
     ):
         evorl.load(tmp_path / "run")
+    wrong: dict[str, Any] = {"trust": 3}
     with pytest.raises(BadRequest, match=r"^trust: expected names of packages, got 3$"):
-        evorl.load(tmp_path / "run", trust=3)  # type: ignore[arg-type]
+        evorl.load(tmp_path / "run", **wrong)
 
 
 def test_a_text_is_one_trusted_package(trained: evorl.RunResult) -> None:

@@ -209,12 +209,17 @@ class MaskedRows(VectorEnv[Any, Any, Any]):
         return self.outcome(every, reward, np.zeros(self.num_envs, bool), over, **infos)
 
 
+def world_of_rows(kind: type[MaskedRows], mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> Gymnasium:
+    """The world of these rows, which are reset in this mode."""
+    name = f"evorl-test/{kind.__name__}-v0"
+    monkeypatch.setattr(MaskedRows.__init__, "__defaults__", (mode, False))
+    monkeypatch.setitem(gymnasium.registry, name, gymnasium.envs.registration.EnvSpec(name, vector_entry_point=kind))
+    return Gymnasium(id=name)
+
+
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
 def test_rows_of_a_vector_environment_have_masks(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MaskedRows.__init__, "__defaults__", (mode, False))
-    spec = gymnasium.envs.registration.EnvSpec("evorl-test/MaskedRows-v0", vector_entry_point=MaskedRows)
-    monkeypatch.setitem(gymnasium.registry, "evorl-test/MaskedRows-v0", spec)
-    world = Gymnasium(id="evorl-test/MaskedRows-v0")
+    world = world_of_rows(MaskedRows, mode, monkeypatch)
     played = world.arena(2, Episodes(0))
     d = played.recv()
     assert played.spec.masked and d.legal is not None and d.final_legal is not None
@@ -251,10 +256,7 @@ class StrictRows(MaskedRows):
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
 def test_rows_that_refuse_illegal_actions_conform(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is found out whether rows are independent, and where one goes on while the other has not begun."""
-    monkeypatch.setattr(MaskedRows.__init__, "__defaults__", (mode, False))
-    spec = gymnasium.envs.registration.EnvSpec("evorl-test/StrictRows-v0", vector_entry_point=StrictRows)
-    monkeypatch.setitem(gymnasium.registry, "evorl-test/StrictRows-v0", spec)
-    world = Gymnasium(id="evorl-test/StrictRows-v0")
+    world = world_of_rows(StrictRows, mode, monkeypatch)
     world.ready()
     assert rows_are_independent(world.make_vec, True) == (mode is AutoresetMode.DISABLED)
     evorl.mdp.check(world, varied=False, decisions=40)
