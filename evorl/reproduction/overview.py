@@ -35,6 +35,8 @@ OTHERS = """\
 
 - [speed](speed/README.md): speed against other libraries
 - [ec](ec/README.md): evolution on functions and on worlds, against other libraries
+- openspiel: [PSRO](openspiel/results/psro.md), [coevolution](openspiel/results/coevolution.md) and
+  [solvers](openspiel/results/solvers.md), beside OpenSpiel
 - [faults](faults/README.md): recovery from killed workers"""
 
 
