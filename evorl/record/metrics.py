@@ -321,7 +321,7 @@ def page() -> str:
 
 
 _INTRODUCTION = (
-    "In Python `evorl.load(\"latest\").metrics` is a frame of these names, and `.plot(\"policy/entropy\")` draws one.",
+    'In Python `evorl.load("latest").metrics` is a frame of these names, and `.plot("policy/entropy")` draws one.',
     "",
     "Every line of `metrics.jsonl` has `step` (environment steps of the whole run), `time` (seconds since the start of",
     "the run, without the time between a stop and a resume) and some of the metrics below. A number that is not finite",
