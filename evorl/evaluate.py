@@ -21,7 +21,6 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
     sys.exit(evorl(["evaluate", *sys.argv[1:]]))
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +31,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, saved_policy
+from evorl.jobs.saved_policies import checkpoint_of, learner_of, own_evaluation, own_game, saved_policy
 from evorl.matches import command
 from evorl.record import latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.names import check_can_be_made, check_names_directory
 from evorl.util.numbers import format_number
-from evorl.util.text import printable, say
+from evorl.util.text import as_json, printable, say
 from evorl.util.types import Count, Natural, Positive
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def evaluate(request: Request) -> None:
         export(target, run_dir, policy, report)
         say(f"exported: {target}")
     if request.json:
-        print(json.dumps(report))
+        print(as_json(report))
 
 
 class _Judged(NamedTuple):
@@ -172,7 +171,8 @@ def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | N
     seed = experiment.seed if request.seed is None else request.seed
     how_many = replace(experiment.eval, episodes=request.episodes or experiment.eval.episodes)
     asked = replace(experiment, seed=seed, eval=how_many)
-    policy, individual, how = saved_policy(asked, path, run, request.individual)
+    saved = saved_policy(asked, path, run, request.individual)
+    policy, individual, how = saved
     if individual is not None and how is not None and how.learner is None:
         if request.export is not None:
             raise BadRequest("a problem has no policy", "export")
@@ -183,16 +183,14 @@ def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | N
         raise BadRequest(f"{path} holds no policy", "run")
     learner = learner_of(experiment, policy, _device(experiment, request.device), path)
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
-    if individual is None or how is None or how.evaluate is None:
+    game = own_game(experiment, saved)
+    if game is None:
         return _Judged(learner, path, step, who, name, policy, experiment.mdp)
     if request.export is not None:
         raise BadRequest(
             "the policy plays in a game of its own, which no exported run has; evorl.export exports it", "export"
         )
-    from evorl.population.genes import with_values
-
-    game = with_values(experiment, how.space.values(individual.genes)).mdp
-    return _Judged(learner, path, step, who, name, policy, game, how.evaluate(individual))
+    return _Judged(learner, path, step, who, name, policy, game, own_evaluation(saved))
 
 
 def _foreign(experiment: Experiment, request: Request) -> _Judged:
@@ -248,7 +246,7 @@ def _evaluate_point(individual: Individual, how: EvaluationPlan, run_dir: Path, 
         say(f"  {name:28} {format_value(value)}")
     if request.json:
         about = {"run": run_dir.name, "step": step, "individual": individual.id}
-        print(json.dumps({**about, **objectives, "genes": genes}))
+        print(as_json({**about, **objectives, "genes": genes}))
 
 
 def _device(experiment: Experiment, name: str | None) -> torch.device:

@@ -19,9 +19,8 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
     sys.exit(evorl(["export", *sys.argv[1:]]))
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +32,7 @@ from evorl.record import latest, provenance
 from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest, Failure
 from evorl.util.names import check_can_be_made
-from evorl.util.text import say
+from evorl.util.text import as_json, say
 from evorl.util.types import Count, Natural
 
 if TYPE_CHECKING:
@@ -96,7 +95,9 @@ def export(request: Request) -> None:
     _check_installed(request)
     run_dir = Path(latest.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
-    _, step, learner, individual = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+    _, step, learner, individual, game = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+    if game is not None:
+        experiment = replace(experiment, mdp=game)
     import torch
 
     from evorl.inference.check import Compared
@@ -135,7 +136,7 @@ def export(request: Request) -> None:
     files.replace(target, content)
     _print(target, described, len(content))
     if request.json:
-        print(json.dumps(described))
+        print(as_json(described))
 
 
 def _target(request: Request) -> Path:

@@ -80,9 +80,9 @@ def play(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "film")
-    world = experiment.mdp
-    with_sides(world)
-    _, step, learner, _ = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+    with_sides(experiment.mdp)
+    _, step, learner, _, game = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+    world = experiment.mdp if game is None else game
     from evorl.human.game import Games, check_draws
     from evorl.human.page import GameServer
     from evorl.util.loopback import running

@@ -119,6 +119,25 @@ def test_names_hide_their_curves_and_stand_alone(page: Any, report: Path) -> Non
     assert drawn(page) == every
 
 
+def test_the_same_name_in_two_worlds_is_one_choice(page: Any, tmp_path: Path) -> None:
+    for world in ("Pong", "Duel"):
+        for job, lr in enumerate((0.01, 0.001)):
+            write_run(place := tmp_path / "runs" / f"{world}-{job}", lr, 1)
+            config = place / ".hydra" / "config.yaml"
+            config.write_text(config.read_text().replace("Pong", world))
+    assert main([str(tmp_path / "runs" / "*"), f"out={tmp_path / 'report'}"]) == 0
+    page.goto(f"file://{tmp_path / 'report' / 'index.html'}")
+    buttons = page.locator("button[data-group]")
+    first, *others = [buttons.nth(number).get_attribute("data-label") for number in range(buttons.count())]
+    assert first in others
+    buttons.nth(0).click()
+    pressed = {
+        (buttons.nth(number).get_attribute("data-label"), buttons.nth(number).get_attribute("aria-pressed"))
+        for number in range(buttons.count())
+    }
+    assert pressed == {(first, "false"), *((label, "true") for label in others if label != first)}
+
+
 def test_a_curve_tells_its_values(page: Any, report: Path) -> None:
     page.goto(f"file://{report}")
     drawn(page)

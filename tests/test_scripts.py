@@ -138,6 +138,8 @@ def test_a_manifest(path: Path) -> None:
     for group in groups(found):
         volumes = {volume["name"] for volume in group.template["spec"].get("volumes", [])}
         assert {mount["name"] for mount in container(group).get("volumeMounts", [])} == volumes
+        # a claim of a block device is root's, unless its files get the group of the image's user
+        assert not volumes or group.template["spec"]["securityContext"] == {"fsGroup": 100}
     for group in cluster(found).workerGroupSpecs:
         assert group.minReplicas <= group.replicas <= group.maxReplicas
         assert group.rayStartParams["num-cpus"] == container(group)["resources"]["requests"]["cpu"]

@@ -226,7 +226,7 @@ static func _pack(value, into):
 		TYPE_RAW_ARRAY:
 			into.put_u8(0xc6)
 			_put(value, into)
-		TYPE_ARRAY:
+		TYPE_ARRAY, TYPE_INT_ARRAY, TYPE_REAL_ARRAY, TYPE_STRING_ARRAY:
 			into.put_u8(0xdd)
 			into.put_u32(value.size())
 			for item in value:
@@ -237,6 +237,9 @@ static func _pack(value, into):
 			for key in value:
 				_pack(key, into)
 				_pack(value[key], into)
+		_:
+			push_error("evorl: a value of type %d cannot be sent" % typeof(value))
+			into.put_u8(0xc0)
 
 
 static func _put(data, into):

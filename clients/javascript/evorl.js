@@ -45,6 +45,13 @@
       this.line.close();
     }
 
+    /* The connection is gone, so no battle is needed any more. */
+    ended() {
+      for (const battle of this.battles.values()) if (battle.game && battle.game.leave) battle.game.leave();
+      this.battles.clear();
+      this.closed(this.why);
+    }
+
     // ---------------------------------------------------------- from evorl
 
     take(bytes) {
@@ -207,7 +214,7 @@
       this.socket.on("error", (error) => {
         if (!["EPIPE", "ECONNRESET"].includes(error.code)) client.why = client.why || error.message; // else evorl has ended
       });
-      this.socket.on("close", () => client.closed(client.why));
+      this.socket.on("close", () => client.ended());
     }
 
     send(bytes) {
@@ -232,7 +239,7 @@
       this.socket.binaryType = "arraybuffer";
       this.socket.onopen = () => this.opened();
       this.socket.onmessage = ({ data }) => client.take(new Uint8Array(data));
-      this.socket.onclose = () => client.closed(client.why);
+      this.socket.onclose = () => client.ended();
     }
 
     send(bytes) {
@@ -275,6 +282,7 @@
       const bytes = new TextEncoder().encode(value);
       parts.push(head(0xdb, 4, "setUint32", bytes.length), bytes);
     } else if (value instanceof Uint8Array) parts.push(head(0xc6, 4, "setUint32", value.length), value);
+    else if (ArrayBuffer.isView(value)) write(Array.from(value), parts);
     else if (Array.isArray(value)) {
       parts.push(head(0xdd, 4, "setUint32", value.length));
       for (const item of value) write(item, parts);

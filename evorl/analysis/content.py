@@ -28,7 +28,7 @@ from evorl.record.layout import SECTIONS
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best", "population/score")
 PREFIXES = tuple(SECTIONS.values())
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
-WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
+WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)$|budget/|hardware/(cpu|memory)_")
 """Metrics that are in tables only."""
 MAX_PANELS = 200
 """Most metrics of a world that are drawn beside the main ones; 200 take 0.4 GB and 9 s, 400 take 0.7 GB and 24 s."""

@@ -34,6 +34,8 @@ DPI = 180
 """Of PNG pictures."""
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 """Line styles for groups beyond the colours, and the signs that mark them in front of a label."""
+MAX_LABELS = 60
+"""Most groups of a picture that are named in it."""
 
 RAW_POINTS, MOST_POINTS, LEAST_POINTS = 8_000, 400, 60
 """Recorded values that a panel draws, and the most and the least of a run."""
@@ -79,7 +81,8 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
 
     with style():
         known = labels_of([shown])
-        labels = [_wrap(dash_sign(curve.rank) + known.get(curve.rank, "")) for curve in shown.curves]
+        curves = _outermost(shown.curves)
+        labels = [_wrap(dash_sign(curve.rank) + known.get(curve.rank, "")) for curve in curves]
         gap = max(label.count("\n") + 1 for label in labels) * 10.5 + 3  # points
         figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + BELOW + ABOVE)) if direct else (4.6, 2.9))
         height = figure.get_figheight()
@@ -90,7 +93,10 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
         )
         draw_panel(axes, shown)
         if direct:
-            _label_lines(axes, shown, labels, gap / (72 * (height - BELOW - ABOVE)))
+            _label_lines(axes, curves, labels, gap / (72 * (height - BELOW - ABOVE)))
+            if len(curves) < len(shown.curves):
+                told = f"the highest and the lowest {MAX_LABELS // 2} of {len(shown.curves):,} have labels"
+                axes.annotate(told, (1.05, 1.0), xycoords="axes fraction", va="bottom", color=MUTED, fontsize=8.5)
     return figure
 
 
@@ -338,12 +344,20 @@ def _wrap(label: str) -> str:
     return "\n".join(textwrap.wrap(label, 30, break_long_words=True))
 
 
-def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) -> None:
+def _outermost(curves: Sequence[Curve]) -> Sequence[Curve]:
+    """Those that end highest and lowest, at most `MAX_LABELS`."""
+    if len(curves) <= MAX_LABELS:
+        return curves
+    by_end = sorted(curves, key=lambda curve: float(curve.band.mean[-1]))
+    return [*by_end[: MAX_LABELS // 2], *by_end[-(MAX_LABELS // 2) :]]
+
+
+def _label_lines(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], gap: float) -> None:
     """Write each label beside the end of its line and join them; labels are a ``gap`` (share of the height) apart."""
-    ends = axes.transData.transform([(curve.band.grid[-1], curve.band.mean[-1]) for curve in shown.curves])
+    ends = axes.transData.transform([(curve.band.grid[-1], curve.band.mean[-1]) for curve in curves])
     places = spread_labels(axes.transAxes.inverted().transform(ends)[:, 1].tolist(), gap)
-    right = 0.98 * max(float(curve.band.grid[-1]) for curve in shown.curves)
-    for curve, label, place in zip(shown.curves, labels, places, strict=True):
+    right = 0.98 * max(float(curve.band.grid[-1]) for curve in curves)
+    for curve, label, place in zip(curves, labels, places, strict=True):
         colour = _colour(curve.rank)
         axes.annotate(
             label, (1.05, place), xycoords="axes fraction", va="center", color=colour, fontsize=8.5, linespacing=1.1
@@ -357,9 +371,12 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) ->
 def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:
     """Return the wrapped label of each group by rank for a figure ``width`` inches wide, and the labels per row."""
     room = int(11 * width) - 8  # letters
-    labels = {rank: "\n".join(textwrap.wrap(label, room)) for rank, label in labels_of(panels).items()}
-    if not labels:
+    known = labels_of(panels)
+    if not known:
         return {}, 1
+    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in list(known)[:MAX_LABELS]}
+    if len(known) > MAX_LABELS:
+        labels[[*labels][-1]] += f" … and {len(known) - MAX_LABELS:,} more"
     widest = max(len(line) for label in labels.values() for line in label.split("\n"))
     return labels, max(1, min(len(labels), int(11 * width / (widest + 8))))
 

@@ -117,8 +117,8 @@ T = TypeVar("T")
 def of_fittest(groups: Sequence[Group], title: str, read: Callable[[RunRecord], T | None]) -> dict[str, T]:
     """Return what is read of the fittest run that has it of each group, by title, for at most `MAX_GROUPS` groups."""
     logs: dict[str, T] = {}
-    for group in groups[:MAX_GROUPS]:
-        for run in fittest_first(group.runs):
+    for group in groups:
+        for run in fittest_first(group.runs) if len(logs) < MAX_GROUPS else ():
             if (log := read(run)) is not None:
                 which = f" ({run.directory.name})" if len(group.runs) > 1 else ""
                 logs[(f"{title}: {group.label}" if len(groups) > 1 else title) + which] = log

@@ -246,9 +246,15 @@ def _row(log: PopulationLog, number: int, genes: int | None = None) -> Row:
     values: Mapping[str, Any] = {name: log.genes[name][number] for name in list(log.genes)[:genes]}
     results = {name: line.results.get(name) for name in log.individuals[0].results if name not in line.objectives}
     left_out = {"…": "…"} if genes is not None and len(log.genes) > genes else {}
-    return {
+    measured = {**line.objectives, **results, **values, **left_out}
+    before = {
         "individual": str(line.id), **({"job": line.job} if log.is_search else {}),
-        "parents": " ".join(map(str, line.parents)), "role": line.role,
-        "step": line.step, **line.objectives, **results, **values, **left_out,
-        "cost": line.cost, "seconds": line.seconds,
+        "parents": " ".join(map(str, line.parents)), "role": line.role, "step": line.step,
     }  # fmt: skip
+    after = {"cost": line.cost, "seconds": line.seconds}
+
+    def apart(own: Row) -> Row:
+        """Columns of the evaluation itself, beside a result of the game, an objective or a gene of the same name."""
+        return {f"evaluation {name}" if name in measured else name: value for name, value in own.items()}
+
+    return {**apart(before), **measured, **apart(after)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORDINAL = 9
-"""Most values of a key that are placed at equal distances."""
+"""Most values of a key that are placed at equal distances, each with its label."""
+MARKS = 5
+"""Labels of an axis with more values."""
 MAX_SCALES = 8
 """Most keys that are drawn; those that distinguish most groups are chosen."""
 SPARSE = 0.25
@@ -89,7 +91,7 @@ def sweep_figure(shown: SweepFitness) -> Figure:
 
 
 def _places(shown: SweepFitness, k: int) -> dict[str, float]:
-    """The values of a key in their order, as they are shown, and the number of each (its rank where it has none)."""
+    """The values of a key in their order, as they are shown, and the number of each; ranks unless all are numbers."""
     column = {format_value(row[k]): row[k] for row in shown.values}
     names = sorted(column, key=lambda name: (not is_number(column[name]), _size(column[name]), _natural(name)))
     numeric = all(is_number(value) for value in column.values())
@@ -226,11 +228,13 @@ def parallel_json(shown: SweepFitness) -> bytes:
 
 def _key_scale(shown: SweepFitness, k: int) -> Scale:
     places = _places(shown, k)
-    if len(places) <= ORDINAL:
-        at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
-        ticks, fan = dict(zip(short_texts(list(at)), at.values(), strict=True)), 0.3 / len(places)
-    else:
+    if len(places) > ORDINAL and all(is_number(row[k]) for row in shown.values):
         (at, ticks), fan = _numeric_scale(places), 0.0
+    else:
+        at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
+        labels = list(zip(short_texts(list(at)), at.values(), strict=True))
+        marked = range(len(at)) if len(at) <= ORDINAL else np.linspace(0, len(at) - 1, MARKS).round().astype(int)
+        ticks, fan = dict(labels[rank] for rank in marked), 0.3 / len(places)
     crossed = [
         at[format_value(row[k])] + fan * aside for row, aside in zip(shown.values, _offsets(shown, k), strict=True)
     ]
@@ -253,17 +257,25 @@ def _numeric_scale(places: dict[str, float]) -> tuple[dict[str, float], dict[str
     logarithmic = low > 0 and high / low >= 100
     scale = np.log10 if logarithmic else np.asarray
     at = {name: float((scale(x) - scale(low)) / (scale(high) - scale(low))) for name, x in places.items()}
-    marks = np.geomspace(low, high, 5) if logarithmic else np.linspace(low, high, 5)
-    return at, {
-        format_number(float(f"{mark:.2g}")): part for mark, part in zip(marks, np.linspace(0, 1, 5), strict=True)
-    }
+    marks = np.geomspace(low, high, MARKS) if logarithmic else np.linspace(low, high, MARKS)
+    return at, _ticks(marks.tolist(), lambda x: float((scale(x) - scale(low)) / (scale(high) - scale(low))))
+
+
+def _ticks(marks: Sequence[float], place: Callable[[float], float]) -> dict[str, float]:
+    """Label marks with as few digits as tell them apart and move none far, each where the number of its label lies."""
+    for digits in range(2, 17):
+        rounded = [float(f"{mark:.{digits}g}") for mark in marks]
+        moved = max(abs(place(x) - place(mark)) for x, mark in zip(rounded, marks, strict=True))
+        if len({*rounded}) == len({*marks}) and moved < 0.03:
+            break
+    return {_short_number(x) if digits <= 4 else f"{x:.{digits}g}": place(x) for x in rounded}
 
 
 def _fitness_scale(shown: SweepFitness) -> Scale:
     low, high = min(shown.fitness), max(shown.fitness)
     room = (high - low) or 1.0
-    marks = np.linspace(low, high, 5) if high > low else [low]
-    ticks = {_short_number(float(mark)): float((mark - low) / room) for mark in marks}
+    marks = np.linspace(low, high, MARKS).tolist() if high > low else [low]
+    ticks = _ticks(marks, lambda x: (x - low) / room)
     return Scale(name="fitness", at=[(height - low) / room for height in shown.fitness], ticks=ticks)
 
 

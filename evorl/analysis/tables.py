@@ -29,7 +29,8 @@ _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_m
 _WITH_INTERVAL = ("steps_per_second", "train/return", "fitness")
 _TERMINAL = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
 _NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
-_CSV_ONLY = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
+# keys and genes may have such names, too
+_CSV_ONLY = re.compile(r"eval/(.*_min|.*_max|episodes|stochastic_return_std)")
 
 
 def summary_metrics(run: RunRecord) -> dict[str, float]:
@@ -109,7 +110,9 @@ def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], numbers:
 def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Format the cells as text, without empty columns and columns that only the CSV has."""
     used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
-    shown = [key for key in used if not key.endswith((INTERVAL, *_CSV_ONLY)) and not _is_std_of_mean(key, rows[0])]
+    csv_only = (key for key in used if key.endswith(INTERVAL) or _CSV_ONLY.fullmatch(key))
+    left_out = {*csv_only, *(key for key in used if _is_std_of_mean(key, rows[0]))}
+    shown = [key for key in used if key not in left_out]
     columns = {key: [_cell(row, key) for row in rows] for key in shown}
     texts = {key: column if key == "run" else short_texts(column) for key, column in columns.items()}
     return [{_heading(key, rows[0], used): texts[key][number] for key in shown} for number in range(len(rows))]
@@ -170,7 +173,7 @@ def _std_column(key: str) -> str:
 def _is_std_of_mean(key: str, columns: Container[str]) -> bool:
     """Return whether a column is a standard deviation that is shown after ± in the cell of its mean."""
     mean = key.removesuffix("_std") + "_mean"
-    return key.endswith("_std") and mean in columns and mean + INTERVAL not in columns
+    return re.match("eval/.*_std$", key) is not None and mean in columns and mean + INTERVAL not in columns
 
 
 def _heading(key: str, columns: Container[str], used: Container[str]) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,15 @@ from evorl.api.threads import threads
 from evorl.api.words import Words, listed, text
 from evorl.cli import config
 from evorl.cli.targets import Untrusted
-from evorl.jobs.saved_policies import check_checkpoint, check_individual, loaded_policy
+from evorl.jobs.saved_policies import (
+    LoadedPolicy,
+    check_checkpoint,
+    check_individual,
+    checkpoint_of,
+    loaded_policy,
+    own_evaluation,
+    saved_policy,
+)
 from evorl.jobs.sweep import JobsFailed
 from evorl.record import failure, latest, provenance, result
 from evorl.record.lock import is_locked
@@ -131,6 +140,7 @@ class RunResult(Closes):
     def close(self) -> None:
         """End what the policy's world has open, such as games in other programs; the next use begins anew."""
         vars(self).pop("policy", None)
+        vars(self).pop("_loaded", None)
         if (opened := vars(self).pop("experiment", None)) is not None:
             opened.mdp.close()
 
@@ -173,9 +183,12 @@ class RunResult(Closes):
     def policy(self) -> Policy:
         """The policy of the checkpoint; of a population that of the best individual, or of ``individual``."""
         made = self.experiment
+        return Policy(self._loaded.learner, self._loaded.game or made.mdp, made.seed, made.rl.threads)
+
+    @cached_property
+    def _loaded(self) -> LoadedPolicy:
         with threads():  # loading sets the number for all that the process computes
-            loaded = loaded_policy(made, self.directory, self.checkpoint, self.individual)
-        return Policy(loaded.learner, made.mdp, made.seed, made.rl.threads)
+            return loaded_policy(self.experiment, self.directory, self.checkpoint, self.individual)
 
     def evaluate(self, episodes: int | None = None, seed: int | None = None) -> dict[str, float]:
         """Evaluate the policy as ``python -m evorl.evaluate device=cpu`` does; return its numbers (``return_mean`` and
@@ -189,7 +202,12 @@ class RunResult(Closes):
         episodes = at_least(1, made.eval.episodes if episodes is None else episodes, "episodes")
         seed = at_least(0, made.seed if seed is None else seed, "seed")
         with threads(made.rl.threads):
-            metrics = evaluate_policy(self.policy.learner, made.mdp, seed, episodes, made.eval.max_steps)
+            if self._loaded.game is None:
+                metrics = evaluate_policy(self.policy.learner, made.mdp, seed, episodes, made.eval.max_steps)
+            else:
+                asked = replace(made, seed=seed, eval=replace(made.eval, episodes=episodes))
+                path, run = checkpoint_of(self.directory, self.checkpoint)
+                metrics = own_evaluation(saved_policy(asked, path, run, self.individual))
         return {"fitness": fitness(metrics)} | {name.removeprefix("eval/"): x for name, x in metrics.items()}
 
     @property

@@ -23,7 +23,7 @@ from evorl.util import seed as seeds
 Run = Callable[[dict[str, Array]], dict[str, Array]]
 """A program: from the inputs to the outputs, by name."""
 SLOTS = 2
-"""Episodes at once while a file is compared, at least."""
+"""Episodes at once while a file is compared, at least; one in a game that connects by itself and may play no more."""
 TOLERANCE = 1e-5
 """Largest difference between numbers of two runtimes, as a part of their scale (`scale_of`)."""
 STEP = 1e-4
@@ -164,7 +164,7 @@ class Compared:
     ) -> list[Episode]:
         """Play evaluation episodes of ``seed``, several in each slot, so that the state begins anew in between."""
         world = world.evaluation_world()
-        slots = in_whole_games(world, SLOTS)
+        slots = in_whole_games(world, 1 if world.alone else SLOTS)
         arena = limited_arena(world, slots, seeds.Episodes(seed, "evaluate", evaluation=True), max_steps)
         try:
             numbers = episodes_per_slot(max(episodes, 2 * slots), slots)

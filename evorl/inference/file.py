@@ -21,6 +21,7 @@ from evorl.jobs.foreign_policies import LIBRARIES, learner_of
 from evorl.mdp.core import World
 from evorl.mdp.result_features import feature_names
 from evorl.util.errors import BadRequest
+from evorl.util.text import as_json
 
 Format = Literal["onnx", "unity", "godot", "torch", "sb3", "cleanrl"]
 KEY = "evorl"
@@ -48,7 +49,7 @@ class LibraryFile:
         """The bytes of the file."""
         if self.form == "cleanrl":
             return cleanrl.content(self.policy)
-        return sb3.content(self.policy, _as_text(description), description.get("step", 0))
+        return sb3.content(self.policy, as_json(description), description.get("step", 0))
 
     def opset(self) -> None:
         return None
@@ -73,7 +74,7 @@ class PolicyFile:
 
     def content(self, description: Mapping[str, Any]) -> bytes:
         """The bytes of the file."""
-        text = _as_text(description)
+        text = as_json(description)
         if self.form == "torch":
             saved = BytesIO()
             with _quiet():
@@ -86,11 +87,6 @@ class PolicyFile:
 
     def opset(self) -> int | None:
         return None if self.form == "torch" else int(self.model.opset_import[0].version)
-
-
-def _as_text(description: Mapping[str, Any]) -> str:
-    finite = json.loads(json.dumps(description), parse_constant=lambda _: None)  # JSON has no infinity
-    return json.dumps(finite)  # ASCII, whatever a world calls its observations
 
 
 def program(content: bytes, module: PolicyModule, form: Format) -> Run:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import Evolver, IndependentEvolution, Individual
+    from evorl.mdp.core import World
     from evorl.population.evaluation_plan import EvaluationPlan
-    from evorl.rl.core import Learner
+    from evorl.rl.core import Learner, Metrics
     from evorl.training.experiment import Experiment
     from evorl.util.types import StateDict
 
@@ -87,6 +88,21 @@ def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], indivi
         return SavedPolicy(None if how.learner is None else how.learner(chosen).state_dict(), chosen, how)
     check_individual(experiment, individual)
     return SavedPolicy(run["learner"], None, None)
+
+
+def own_game(experiment: Experiment, saved: SavedPolicy) -> World | None:
+    """The game of an individual that is evaluated in one of its own (``ec.lifetime=balance``); None for all others."""
+    from evorl.population.genes import with_values
+
+    if saved.individual is None or saved.how is None or saved.how.evaluate is None:
+        return None
+    return with_values(experiment, saved.how.space.values(saved.individual.genes)).mdp
+
+
+def own_evaluation(saved: SavedPolicy) -> Metrics:
+    """Evaluate an individual that has a game of its own (`own_game`) as the run does."""
+    assert saved.individual is not None and saved.how is not None and saved.how.evaluate is not None
+    return saved.how.evaluate(saved.individual)
 
 
 def check_individual(experiment: Experiment, individual: int | str | None) -> None:
@@ -193,6 +209,8 @@ class LoadedPolicy(NamedTuple):
     learner: Learner
     individual: Individual | None
     """Whose policy it is, in a population."""
+    game: World | None
+    """That of the individual, if it has one of its own."""
 
 
 def loaded_policy(experiment: Experiment, run_dir: Path, checkpoint: str, individual: int | str | None) -> LoadedPolicy:
@@ -200,11 +218,12 @@ def loaded_policy(experiment: Experiment, run_dir: Path, checkpoint: str, indivi
     import torch
 
     path, run = checkpoint_of(run_dir, checkpoint)
-    policy, whose, _ = saved_policy(experiment, path, run, individual)
+    saved = saved_policy(experiment, path, run, individual)
+    policy, whose, _ = saved
     if policy is None:
         raise BadRequest(f"{path} holds no policy" if whose is None else "a problem has no policy", "run")
     learner = learner_of(experiment, policy, torch.device("cpu"), path)
-    return LoadedPolicy(path, int(run["steps"]), learner, whose)
+    return LoadedPolicy(path, int(run["steps"]), learner, whose, own_game(experiment, saved))
 
 
 def learner_of(experiment: Experiment, policy: dict[str, Any], device: torch.device, path: Path) -> Learner:

@@ -12,7 +12,6 @@ Keys of cluster (cluster=processes, cluster.workers=8, ...) are those of evorl.r
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from evorl.cli.repeats import check_chosen_once
 from evorl.cluster.core import Cluster
 from evorl.record.lock import lock
 from evorl.util.errors import BadRequest
-from evorl.util.text import say
+from evorl.util.text import as_json, say
 from evorl.util.types import Natural
 
 GAMES = 200
@@ -114,7 +113,7 @@ def command(words: Sequence[str]) -> None:
             films.write(out, entry, matches, record)
     say(out / "matrix.html")
     if request.json:
-        print(json.dumps(document))
+        print(as_json(document))
 
 
 def _games(request: Request) -> int:

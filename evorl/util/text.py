@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import traceback
@@ -28,6 +29,11 @@ def printable(text: object, *, lines: bool = False) -> str:
 def say(text: object, stream: TextIO | None = None) -> None:
     """Print text of any origin, at once, as `printable`; it may have several lines."""
     print(printable(text, lines=True), file=stream, flush=True)
+
+
+def as_json(value: object) -> str:
+    """Return one line of ASCII. A number that is not finite is null, as JSON has none."""
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
 
 
 def listed(names: Sequence[str]) -> str:

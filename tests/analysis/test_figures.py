@@ -22,7 +22,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from evorl.analysis.axes import _value
-from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset, spread_labels
+from evorl.analysis.figures import MAX_LABELS, metrics_figure, panel_figure, render, render_inset, spread_labels
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
 from evorl.analysis.panels import Panel, labels_of, make_panel
@@ -293,3 +293,20 @@ def _lines(png: bytes) -> list[int]:
     with Image.open(io.BytesIO(png)) as picture:
         ink = np.asarray(picture.convert("L")).min(1) < 250
     return [len(list(rows)) for inked, rows in itertools.groupby(ink) if inked]
+
+
+def test_a_picture_of_many_groups_names_those_that_end_highest_and_lowest() -> None:
+    shown = panel_of([[3]] * 500)
+    figure = panel_figure(shown)
+    (axes,) = figure.axes
+    ends = sorted(range(500), key=lambda k: shown.curves[k].band.mean[-1])
+    texts = [text.get_text() for text in axes.texts if "(n=1)" in text.get_text()]
+    assert len(texts) == MAX_LABELS and figure.get_figheight() < 30
+    for k in (ends[0], ends[-1]):
+        assert any(f"0.001{k} (n=1)" in text for text in texts)
+    assert not any(f"0.001{ends[250]} (n=1)" in text for text in texts)
+    assert "of 500 have labels" in axes.texts[-1].get_text()
+    several = metrics_figure({"Learning": [shown]})
+    assert several.get_figheight() < 30
+    (legend,) = several.legends
+    assert legend.get_texts()[-1].get_text().endswith(f"and {500 - MAX_LABELS} more")

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from evorl.analysis.opponents import LONGEST, MOST, opponent_figure, opponent_rows, read_opponent_log, short
+from evorl.analysis.groups import Group
+from evorl.analysis.opponents import (
+    LONGEST,
+    MOST,
+    opponent_figure,
+    opponent_logs,
+    opponent_rows,
+    read_opponent_log,
+    short,
+)
 from evorl.analysis.runs import RunRecord
 from evorl.opponents.core import PastSelves
 from evorl.opponents.pool import RULE, Game, Pool, row
@@ -92,3 +101,13 @@ def test_a_picture_of_a_great_pool_shows_some_of_it(tmp_path: Path) -> None:
     assert log is not None
     labels = [one.get_text() for one in opponent_figure(log).axes[0].get_yticklabels()]
     assert len(labels) == MOST and (labels[0], labels[-1]) == ("snapshot 0", "snapshot 499")
+
+
+def test_the_groups_that_have_opponents_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    groups = []
+    for number in range(10):
+        (place := tmp_path / str(number)).mkdir()
+        groups.append(Group({"rl.lr": number}, [RunRecord(directory=place, config={})]))
+    for number in (7, 9):
+        written(tmp_path / str(number), *rows_of_a_pool())
+    assert [log.run.directory.name for log in opponent_logs(groups).values()] == ["7", "9"]

@@ -423,6 +423,14 @@ def test_table_of_individuals_is_limited() -> None:
     assert len(individuals_table([{str(n): n for n in range(30)}]).columns) == TABLE_COLUMNS
 
 
+def test_a_result_with_the_name_of_a_column_has_one_of_its_own() -> None:
+    """The length of a duel in seconds is no time of the evaluation."""
+    log = make_log([line(0, results={"fitness": 1.0, "seconds": 42.0, "step": 7.0}, genes={"cost": 3.0})])
+    (row,) = individual_rows(log)
+    assert (row["seconds"], row["step"], row["cost"]) == (42.0, 7.0, 3.0)
+    assert (row["evaluation seconds"], row["evaluation step"], row["evaluation cost"]) == (0.5, 10, 10)
+
+
 def test_a_damaged_search_or_file_does_not_stop_a_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "search"
     run = write(place, [line(0)])

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from evorl.analysis.figures import render, render_inset
-from evorl.analysis.groups import group_runs
+from evorl.analysis.groups import format_value, group_runs
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.sweep_figure import SweepFitness, sweep_figure, sweep_fitness
+from evorl.analysis.sweep_figure import SweepFitness, parallel_scales, sweep_figure, sweep_fitness
 
 
 def runs(keys: Sequence[str], rows: Sequence[Sequence[Any]], seeds: int = 2) -> list[RunRecord]:
@@ -85,3 +85,48 @@ def test_a_group_without_a_fitness_adds_no_axis() -> None:
     stopped = RunRecord(directory=Path("x"), config=several[0].config | {"rl.clip": 3}, state="interrupted")
     shown = sweep_fitness(group_runs([*several, stopped]))
     assert shown is not None and {*shown.keys} == {"rl.lr", "rl.kind"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(0.99, 0.9999, 12),
+        np.linspace(100, 110, 12),
+        np.geomspace(1e-5, 3e-2, 12),
+        np.linspace(0.95, 9.49, 12),
+    ],
+    ids=["near 1", "near 100", "logarithmic", "rounded up"],
+)
+def test_a_label_lies_where_its_number_does(values: np.ndarray) -> None:
+    shown = found(["rl.a", "rl.b"], [[float(x), float(n * n)] for n, x in enumerate(values)])
+    assert shown is not None
+    scales = {scale.name: scale for scale in parallel_scales(shown)}
+    low, high = float(values.min()), float(values.max())
+    through = np.log10 if high / low >= 100 else np.asarray
+    marks = {float(text.replace("\u2009", "").replace("−", "-")): place for text, place in scales["rl.a"].ticks.items()}
+    assert len(marks) == 5
+    for number, place in marks.items():
+        assert place == pytest.approx(
+            float((through(number) - through(low)) / (through(high) - through(low))), abs=1e-6
+        )
+    assert len(scales["fitness"].ticks) == 5
+
+
+def test_fitnesses_that_agree_in_four_digits_have_labels_that_differ() -> None:
+    rows = [[0.1 * i, 0.3 * i * i] for i in range(12)]
+    groups = group_runs(runs(["rl.a", "rl.b"], rows, seeds=1))
+    for number, group in enumerate(groups):
+        vars(group.runs[0])["result"] = {"fitness": 123.4500 + 1e-4 * number, "steps": 1}
+    shown = sweep_fitness(groups)
+    assert shown is not None
+    (fitness,) = [scale for scale in parallel_scales(shown) if scale.name == "fitness"]
+    assert len(fitness.ticks) == 5
+
+
+@pytest.mark.parametrize("odd", [None, "other", [64, 64]])
+def test_many_values_that_are_not_all_numbers_are_labelled_with_values(odd: Any) -> None:
+    shown = found(["rl.a", "rl.b"], [[odd if i == 3 else 0.01 * (i + 1), 0.3 * i * i] for i in range(12)])
+    assert shown is not None
+    (scale,) = [scale for scale in parallel_scales(shown) if scale.name == "rl.a"]
+    values = {format_value(row[shown.keys.index("rl.a")]) for row in shown.values}
+    assert len(scale.ticks) == 5 and scale.ticks.keys() <= values

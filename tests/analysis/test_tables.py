@@ -104,3 +104,12 @@ def test_a_run_that_has_not_ended_is_described_by_its_steps() -> None:
     assert budget([run, run]) == budget([replace(run, state="finished", steps=3050)]) == "3,000 environment steps"
     assert budget([replace(run, state="finished")]) == "1,350 environment steps"  # budget.seconds ended it
     assert budget([replace(run, steps=3000, state="running")]) == "3,000 environment steps"
+
+
+def test_keys_and_genes_named_like_numbers_of_evaluations_are_shown() -> None:
+    metrics = {"eval__return_mean": 1.0, "eval__return_std": 0.5, "eval__return_min": 0.0, "eval__return_max": 2.0}
+    names = ("mdp.noop_max", "ec.sigma_min", "mdp.wind_std", "mdp.wind_mean")
+    groups = [Group(dict.fromkeys(names, n), [run({"eval": {"episodes": 4}}, **metrics)]) for n in (0, 30)]
+    shown = format_rows(group_rows(groups))
+    assert [[row[name] for name in names] for row in shown] == [["0"] * 4, ["30"] * 4]
+    assert not {"eval/return_min", "eval/return_max", "eval/episodes"} & shown[0].keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,38 @@ def test_packing_in_javascript_is_that_of_msgpack(tmp_path: Path) -> None:
     lines = "\n".join(one.hex() for one in packed)
     done = subprocess.run(["node", "-e", script], input=lines, capture_output=True, text=True, check=True)
     assert [msgspec.msgpack.decode(bytes.fromhex(line)) for line in done.stdout.split()] == values
+
+
+@node
+def test_an_offer_in_javascript_may_have_typed_arrays() -> None:
+    import msgspec
+
+    script = (
+        f"const {{ pack }} = require({str(CLIENTS / 'javascript' / 'evorl.js')!r});"
+        "process.stdout.write(Buffer.from(pack({ low: new Float32Array([-1, 0.5]), n: new Int32Array([3]) })));"
+    )
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True)
+    assert msgspec.msgpack.decode(done.stdout) == {"low": [-1, 0.5], "n": [3]}
+
+
+@node
+def test_a_game_in_javascript_ends_when_its_connection_does() -> None:
+    """Also while its battles have clocks that run, and however evorl ends."""
+    import msgspec
+
+    begin = msgspec.msgpack.encode({"type": "begin", "battle": 0, "seed": 1, "players": [0, 1]})
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = ["node", f"{CLIENTS}/javascript/sumo/sumo.js", "--realtime"]
+        with subprocess.Popen(words, env={**os.environ, "EVORL_ADDRESS": address, "EVORL_TOKEN": ""}) as game:
+            try:
+                with closing(server.accept()[0]) as line:
+                    line.sendall(len(begin).to_bytes(4, "little") + begin)
+                    line.recv(1 << 16)
+                    line.recv(1 << 16)  # its first rows
+                assert game.wait(30) == 0
+            finally:
+                game.kill()
 
 
 @pytest.mark.skipif(
@@ -167,6 +200,31 @@ def test_battles_in_gdscript_are_freed_however_they_end(monkeypatch: pytest.Monk
     words = ["godot3-server", "--path", str(tmp_path / "game"), "-s", "battles.gd"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-4:] == ["end 0 0", "begin 0 0", "fail 0 0", "leave 0 0"], done.stderr
+
+
+PACKS = """
+extends SceneTree
+const Evorl = preload("evorl.gd")
+
+func _init():
+    var into = StreamPeerBuffer.new()
+    into.big_endian = true
+    Evorl._pack([PoolRealArray([-1, 0.5]), PoolIntArray([3]), PoolStringArray(["a"])], into)
+    print(into.data_array.hex_encode())
+    quit()
+"""
+
+
+@godot
+def test_an_offer_in_gdscript_may_have_arrays_of_one_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import msgspec
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(CLIENTS / "godot", tmp_path / "game")
+    (tmp_path / "game" / "packs.gd").write_text(PACKS)
+    words = ["godot3-server", "--path", str(tmp_path / "game"), "-s", "packs.gd"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert msgspec.msgpack.decode(bytes.fromhex(done.stdout.splitlines()[-1])) == [[-1, 0.5], [3], ["a"]]
 
 
 @pytest.mark.fault

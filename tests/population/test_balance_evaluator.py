@@ -18,8 +18,10 @@ import torch
 from evolution_runs import CASES, PONG, QUICK, journal
 from harness import experiment_of, go
 
-from evorl import evaluate
+import evorl
+from evorl import evaluate, export
 from evorl.ec.core import IndependentEvolution, pack
+from evorl.inference.check import Compared
 from evorl.population import balance_evaluator, episodes
 from evorl.population.balance_evaluator import BalanceEvaluator, changed, play_game
 from evorl.population.evaluation import evaluation_plan
@@ -195,6 +197,29 @@ def test_the_best_game_is_evaluated_as_itself() -> None:
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     apart = (own["mdp.knight.health"] - 112) / 100
     assert metrics["eval/change_mean"] == pytest.approx(abs(apart)) and metrics.keys() >= {"eval/return_mean"}
+
+
+def test_python_and_exports_take_the_game_of_the_individual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("ec.population=2", "ec.episodes=2", "eval.episodes=4", "budget.steps=256", f"hydra.run.dir={tmp_path}/run")
+    assert go(*QUICK, *DUEL, *BALANCE, HEALTH, *words) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_bytes())
+    run = evorl.load(tmp_path / "run")
+    again = run.evaluate() | {"episodes": 4}
+    assert {name: again[name] for name in result["eval"]} == result["eval"]
+    health = result["best"]["genes"]["mdp.knight.health"]
+    assert run.policy.world.knight.health == health != run.experiment.mdp.knight.health
+    seen: list[float] = []
+    play = Compared.play_games
+
+    def watched(compared: Compared, world: Any, *rest: Any, **keys: Any) -> list[Episode]:
+        seen.append(world.knight.health)
+        return play(compared, world, *rest, **keys)
+
+    monkeypatch.setattr(Compared, "play_games", watched)
+    assert export.main([f"run={tmp_path}/run", f"out={tmp_path}/policy.onnx", "episodes=1"]) == 0
+    assert seen == [health]
 
 
 def test_map_elites_describes_games_by_their_fights(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import math
 import unicodedata
 
 import pytest
 
 from evorl.util.errors import BadRequest, reason
-from evorl.util.text import listed, printable, say
+from evorl.util.text import as_json, listed, printable, say
 
 BIDI = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
 
@@ -66,3 +68,13 @@ def test_records_of_the_log_are_printable(caplog: pytest.LogCaptureFixture) -> N
         logging.getLogger("evorl").warning("%s is gone: %s", "host\x9b", "why\r", exc_info=error)
     assert caplog.messages == [r"host\x9b is gone: why\r"]
     assert r"RuntimeError: lost\x1b[2J" in caplog.text and "\x1b" not in caplog.text
+
+
+def test_json_has_no_number_that_is_not_finite() -> None:
+    text = as_json({"low": -math.inf, "é": [math.nan, 0.1], "name": "\ud800"})
+    assert text.isascii() and "\n" not in text
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    assert json.loads(text, parse_constant=refuse) == {"low": None, "é": [None, 0.1], "name": "\ud800"}

@@ -268,12 +268,13 @@
   function legend(button, world) {
     const label = rank => world.groups[rank].label;
     const all = [...button.closest("ul").querySelectorAll("button")];
+    const mark = one => one.setAttribute("aria-pressed", String(!state.hidden.has(one.dataset.label)));
     const show = () => {
-      for (const one of all) one.setAttribute("aria-pressed", String(!state.hidden.has(label(one.dataset.group))));
+      document.querySelectorAll("button[data-label]").forEach(mark); // also of other worlds, with the same groups
       redraw();
     };
-    const own = label(button.dataset.group);
-    button.setAttribute("aria-pressed", String(!state.hidden.has(own)));
+    const own = button.dataset.label = label(button.dataset.group);
+    mark(button);
     button.onclick = () => {
       if (!state.hidden.delete(own)) state.hidden.add(own);
       show();
