@@ -63,7 +63,7 @@ def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> Cou
         if victims:
             send(number, {draw.choice(victims)})
             sent[number] += 1
-    assert driver.wait(400) == 0, (place / "err").read_text()
+    assert driver.wait(900) == 0, (place / "err").read_text()
     return sent
 
 
