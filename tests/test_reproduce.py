@@ -53,7 +53,7 @@ def test_every_program_that_declares_a_table_is_listed(capsys: pytest.CaptureFix
     assert reproduce.main([]) == 0
     told = capsys.readouterr().out
     for name in NAMES:
-        assert re.search(rf"^  {name} +(reproduced|scaled|not run)", told, re.MULTILINE)
+        assert re.search(rf"^  {name} +(reproduced|scaled|partial|not run)", told, re.MULTILINE)
         assert f"python -m evorl.reproduce {name} profile=" in told
     assert told.count("core hours: ") == len(NAMES)
     assert all(one.why in told for paper in papers.papers().values() for one in paper.unmeasured)
@@ -107,6 +107,7 @@ def test_the_size_of_a_result_is_its_status() -> None:
     assert overview.status(told) == "scaled" and overview.status(None) == "not run"
     assert overview.status({**told, "profile": "paper"}) == "reproduced"
     assert overview.status({**told, "profile": "paper", "settings": ["budget.steps=1"]}) == "scaled"
+    assert overview.status({**told, "profile": "paper", "made_of": None}) == "partial"
 
 
 def test_the_list_tells_the_size_that_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +335,28 @@ def test_jobs_that_failed_are_told_and_nothing_is_drawn_of_none(
     with pytest.raises(SystemExit, match="1"):
         loop.reproduce(one, asked(tmp_path))
     assert "the same command goes on with them" in capsys.readouterr().err and told(tmp_path)["made_of"] is None
+
+
+def test_a_measurement_waits_for_the_runs_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be of these runs, and is made once."""
+    tried: list[Sequence[str]] = []
+    monkeypatch.setattr(parts, "_run", lambda command: tried.append(command) or 1)
+    two = [Sweep("first", SMALL), Measurement("told", words_of), Sweep("second", SMALL)]
+    gated = Analysis(header=["n"], rows=[["0"]], gates={"all seeds": "passed", "most": "failed"})
+    one = replace(TABLE, profiles={"ci": Profile("few", 0.0, two)}, analyse=lambda found: gated)
+    with pytest.raises(SystemExit, match="1"):
+        loop.reproduce(one, asked(tmp_path))
+    assert len(tried) == 2 and not (tmp_path / "runs" / "told.json").exists()
+    assert told(tmp_path)["gates"] == {"all seeds": "passed so far", "most": "failed"}
+    assert "**Partial:** not all of its runs have ended." in (tmp_path / "out" / "small.md").read_text()
+    for name in ("first", "second"):
+        (tmp_path / "runs" / name / "0").mkdir(parents=True)
+        (tmp_path / "runs" / name / "0" / "result.json").write_text("{}")
+    monkeypatch.setattr(parts, "_run", lambda command: 0)
+    monkeypatch.setattr(parts, "read_index", lambda place: {"0": ["seed=1"]})
+    loop.reproduce(one, asked(tmp_path))
+    assert (tmp_path / "runs" / "told.json").exists()
+    assert told(tmp_path)["gates"] == {"all seeds": "passed", "most": "failed"} and told(tmp_path)["made_of"]
 
 
 def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,7 +218,7 @@ def gates(start: Sequence[float], balanced: Sequence[float]) -> dict[str, str]:
         f"the designer's game is won by the knight in {low:.0%} to {high:.0%} of the games": _verdict(
             low <= np.mean(start) <= high
         ),
-        f"the balanced game is even within {MARGIN:.0%}, by judges that took no part": _verdict(
+        f"the balanced game is even within {MARGIN:.0%} on average, by judges that took no part": _verdict(
             abs(np.mean(balanced) - 0.5) <= MARGIN
         ),
     }

@@ -27,10 +27,13 @@ import yaml
 
 from benchmarks.ec import figures
 from benchmarks.speed.common import ROOT, machine, page, save, versions
+from evorl.ec.coevolution import Coevolution
 from evorl.ec.core import Evaluation, IndependentEvolution, objectives
 from evorl.ec.early_stopping import EarlyStopping
+from evorl.ec.league import League
 from evorl.ec.nsga3 import directions
 from evorl.ec.optuna import Optuna
+from evorl.ec.psro import PSRO
 from evorl.ec.space import Space
 from evorl.mdp.problem import PROBLEMS, Problem
 from evorl.ops.pareto import hypervolume
@@ -73,16 +76,17 @@ def problems() -> list[Problem]:
 
 
 def ours() -> dict[str, type[IndependentEvolution]]:
-    """The evolvers of conf/ec whose individuals need no critic, and no training that could be stopped early.
+    """The evolvers of conf/ec whose individuals need no critic, no opponents and no training that could stop early.
 
     Samplers of optuna are left out: they are made for tens of numbers and hundreds of evaluations.
     """
+    left_out = (EarlyStopping, Optuna, Coevolution, League, PSRO)
     kinds = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
         if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
             kind = getattr(import_module(module), name)
-            if issubclass(kind, IndependentEvolution) and not issubclass(kind, EarlyStopping | Optuna):
+            if issubclass(kind, IndependentEvolution) and not issubclass(kind, left_out):
                 kinds[path.stem] = kind
     return kinds
 

@@ -1,6 +1,6 @@
 """NSGA-II on ZDT1 (30 variables, population 100, 250 generations): seconds and hypervolume, ours against the peers'.
 
-Every round each contestant solves the problem once in a live process of its own, with the round's number, from 0, as
+Every round each contestant solves the problem once in a live process of its own, with the round's number, from 1, as
 its seed, and one thread; contestants take turns, so whatever else the machine does hits all alike, and start-up counts
 for none. Measured is the whole loop of proposing, judging and learning; all judge a generation in one vectorised call.
 Ours is the bare ask and tell, individuals and all; pymoo's is `algorithm.next()`, evox's `StdWorkflow.step()` as it is,

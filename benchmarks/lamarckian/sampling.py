@@ -4,8 +4,8 @@ Each run is one command of ``evorl.run``; its curve is the mean return of the de
 Pong 10) at every evaluation. Curves are means over seeds with their 95 % interval (Student's t) from 3 on; a threshold
 counts as reached at the first evaluation at or above it, and at least the run's length where there is none. Steps per
 second are those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with those of
-Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum); Pong from small pictures that heed every
-action, as there, with settings of ours (ppo_gym_pong, beside it).
+Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum); Pong from small pictures with settings of
+ours (ppo_gym_pong, beside it).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CASES = {
         ("seed=0,1,2,3,4", "budget.steps=2_000_000", "eval.every=100_000"),
     ),
     "pong": Case(
-        "Pong from images", "as Lamarckian's", ["+experiment=lamarckian/ppo_gym_pong"], 0.0,
+        "Pong from images", "evorl's settings", ["+experiment=lamarckian/ppo_gym_pong"], 0.0,
         ("seed=0", "budget.steps=1_000_000", "eval.every=100_000"),
     ),
 }  # fmt: skip

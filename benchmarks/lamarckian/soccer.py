@@ -1,4 +1,4 @@
-"""PPO on soccer, two a side: goals ahead of the middle rule player after a quarter of an hour.
+"""PPO on soccer, two a side: goals ahead of the middle rule player after sixteen minutes.
 
 Settings are those of conf/experiment/lamarckian/ppo_soccer: first 4,000,000 steps of self-play with players all over
 the field at each kick-off (mdp.restart.scatter=12), then usual games against that rule player, which end by the

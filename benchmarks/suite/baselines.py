@@ -307,7 +307,8 @@ within each world at 5 %, corrected for the number of algorithms (Holm). A gate 
 lower. That does not show that it is as good: {len(SEEDS)} seeds miss all but large differences, so look at P(ours
 better) and its interval, too. Gates were for each world at first; they have been for each algorithm over its worlds
 since the first measurements, whose seeds were the same. Seconds are the median wall time of a run on one core,
-evaluations included; the machine had other work beside it."""
+evaluations included; the machine had other work beside it. Those of the other begin with its program, whose imports
+take some five seconds."""
 
 
 def text_alone(arms: Sequence[Arm]) -> str:

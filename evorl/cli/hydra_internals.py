@@ -2,8 +2,8 @@
 
 evorl composes configs by itself, because ``@hydra.main`` composes before any check can run, reports errors as
 tracebacks, and reads every file again for each job of a sweep. Below a group any key may be set (`_CachingLoader`):
-which ones exist is decided in `evorl.cli.refusals`. Verified for hydra-core 1.3.2 to 1.3.8; ``pyproject.toml`` allows 1.3
-alone, and ``tests/cli/test_hydra_internals.py`` checks each private name that is used here.
+which ones exist is decided in `evorl.cli.refusals`. Verified for hydra-core 1.3.2 to 1.3.8; ``pyproject.toml`` allows
+1.3 alone, and ``tests/cli/test_hydra_internals.py`` checks each private name that is used here.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def reproduce(table: Table, request: Request) -> None:
             raise BadRequest(f"{request.name} runs programs of .venv-peers, which is not there: make peers")
         check_words(size.parts, request.also)
     facts = pages.machine(request.command)
-    complete = [request.draw or part.carry_out(request.runs, request.also) for part in size.parts]
+    complete = request.draw or carry_out(size.parts, request)
     results = Results(
         request.profile, runs_of(request.runs, size.parts), measured_of(request.runs, size.parts), request.runs
     )
@@ -78,11 +78,23 @@ def reproduce(table: Table, request: Request) -> None:
             result = pages.elsewhere(result, papers.results(request.name), request.out)
         pages.write(request.out, short, result, content)
         print(page)
-    if not all(complete):
+    if not complete:
         print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
         raise SystemExit(1)
     if content is None:
         raise BadRequest(f"{request.runs} holds nothing of {request.name} that has ended", "runs")
+
+
+def carry_out(parts: Sequence[Part], request: Request) -> bool:
+    """Start or resume all parts; return whether all have finished.
+
+    A measurement may be of the runs before it and is made once, so it waits until these have finished.
+    """
+    complete = True
+    for part in parts:
+        if complete or isinstance(part, Sweep):
+            complete = part.carry_out(request.runs, request.also) and complete
+    return complete
 
 
 def _check_size(table: Table, request: Request, kept: Content | None) -> None:

@@ -16,10 +16,11 @@ INTRODUCTION = """\
 # Tables and figures of the four systems, and baselines
 
 A row is a table, a figure or a claim of a paper, or one of our own [baselines](suite/README.md). **Reproduced** means
-that the published size was run, **scaled** that a smaller one was run (`profile=ci`), **not run** that none was. A
-result may still differ from the claim, so both are shown. Numbers in brackets and after ± are 95 % intervals. Numbers
-in parentheses are of each seed. All other numbers are of one run, or are times. Core hours are measured where a
-result has them (wall time of the jobs, also of a busy machine), else estimated (about).
+that the published size was run, **scaled** that a smaller one was run (`profile=ci`), **partial** that some of its runs
+have not ended, **not run** that none was. A result may still differ from the claim, so both are shown. Numbers in
+brackets and after ± are 95 % intervals. Numbers in parentheses are of each seed. All other numbers are of one run, or
+are times. Core hours are measured where a result has them (wall time of the jobs, also of a busy machine), else
+estimated (about).
 
     make setup peers       # peers: the other libraries, which some rows run beside ours
     .venv/bin/python -m evorl.reproduce                                   # the rows, with status and cost
@@ -44,6 +45,8 @@ def status(content: Content | None) -> str:
     """Whether a result is there, and of which size."""
     if content is None:
         return "not run"
+    if content["made_of"] is None:
+        return "partial"
     return "reproduced" if content["profile"] == "paper" and not content["settings"] else "scaled"
 
 

@@ -52,13 +52,18 @@ def content(
         "header": list(analysis.header),
         "rows": [list(row) for row in analysis.rows],
         "also": [{"header": list(more.header), "rows": [list(row) for row in more.rows]} for more in analysis.also],
-        "gates": dict(analysis.gates),
+        "gates": {gate: _so_far(verdict, made_of) for gate, verdict in analysis.gates.items()},
         "notes": list(analysis.notes),
         "figures": {picture.name: picture.caption for picture in analysis.pictures},
         "machine": {**facts, **analysis.facts},
         "made_of": made_of,
         "data": dict(analysis.data),
     }
+
+
+def _so_far(verdict: str, made_of: str | None) -> str:
+    """A verdict; while runs go on or have failed, it is that of the others alone."""
+    return "passed so far" if verdict == "passed" and made_of is None else verdict
 
 
 def elsewhere(content: Content, committed: Path, out: Path) -> Content:
@@ -99,6 +104,8 @@ def read(out: Path, name: str) -> Content | None:
 def markdown(content: Content) -> str:
     """The page of a result."""
     lines = [f"# {content['title']}", "", f"Claim ({content['source']}): {content['claim']}", ""]
+    if content["made_of"] is None:
+        lines += ["**Partial:** not all of its runs have ended. The same command goes on with the others.", ""]
     lines += [*markdown_rows(content["header"], content["rows"], numbers=True), "", content["about"]]
     for table in content["also"]:
         lines += ["", *markdown_rows(table["header"], table["rows"], numbers=True)]
