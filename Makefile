@@ -7,7 +7,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 # a module is compiled when it is first imported; all of them would take 45 seconds. Without its bytecode on the disk,
 # every process would compile PyTorch again, which takes a second.
 INSTALL := install --no-compile
-# the pip that comes with Python 3.11 needs a minute more to choose versions
+# Python 3.11's own pip needs a minute more to choose versions, and does it as well
 NEWER := -m pip --disable-pip-version-check --no-input -qq install --upgrade pip
 unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
@@ -152,10 +152,11 @@ $(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
 			echo "making $* with $$($$python --version)"; \
-			$$python -m venv $* && { $*/bin/python $(NEWER); exit 0; }; \
+			$$python -m venv $* && exit; \
 			echo "$$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)" >&2; \
 			exit 1; \
 		fi; \
 	done; \
 	echo "evorl needs Python 3.11 or newer, and found none; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
 	exit 1
+	-@$*/bin/python $(NEWER)

@@ -60,12 +60,13 @@ def asked_of_pip(target: str, place: Path) -> list[Requirement]:
 def test_what_pip_is_asked_for_is_what_the_project_names(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     torch = next(one for one in map(Requirement, project["dependencies"]) if one.name == "torch")
-    assert asked_of_pip("train", tmp_path) == [torch, Requirement("evorl-suite[video,pandas]")]
-    first, everything = asked_of_pip("setup", tmp_path)
-    assert first == torch
+    newer = Requirement("pip")
+    assert asked_of_pip("train", tmp_path) == [newer, torch, Requirement("evorl-suite[video,pandas]")]
+    *first, everything = asked_of_pip("setup", tmp_path)
+    assert first == [newer, torch]
     assert everything.name == "evorl-suite" and {"dev"} < everything.extras <= {*project["optional-dependencies"]}
     compared = [Requirement(one) for one in project["optional-dependencies"]["peers"]]
     assert any(len(one.specifier) == 2 for one in compared)  # whose comma is no end of a word
     asked = asked_of_pip("peers", tmp_path)
-    assert asked[: len(compared) + 1] == [torch, *compared]
-    assert {one.name for one in asked[len(compared) + 1 :]} >= {"cleanrl"}
+    assert asked[: len(compared) + 2] == [newer, torch, *compared]
+    assert {one.name for one in asked[len(compared) + 2 :]} >= {"cleanrl"}
