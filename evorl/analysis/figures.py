@@ -376,7 +376,7 @@ def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str
         return {}, 1
     labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in list(known)[:MAX_LABELS]}
     if len(known) > MAX_LABELS:
-        labels[[*labels][-1]] += f" … and {len(known) - MAX_LABELS:,} more"
+        labels[[*labels][-1]] += f"\n… and {len(known) - MAX_LABELS:,} more"
     widest = max(len(line) for label in labels.values() for line in label.split("\n"))
     return labels, max(1, min(len(labels), int(11 * width / (widest + 8))))
 
