@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ CLUSTERS: dict[str, Callable[[int], Cluster]] = {
 ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
 everywhere = pytest.mark.parametrize("kind", ["local", "processes", "hosts", ON_RAY], indirect=True, scope="module")
 """Tests that run on every cluster. A group takes a second to start on Ray, so the others run there in `make faults`."""
+of_either_group = pytest.mark.slow_cases("processes")
+"""What does not concern the transport: processes have the group of hosts, `RemoteGroup`."""
 
 
 def children() -> set[int]:
@@ -54,6 +56,13 @@ def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "ray":
         request.getfixturevalue("address")
     return str(request.param)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> None:
+    """`spawn` collects garbage in each test, and need not look through what all tests before this file have left."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -104,6 +113,7 @@ def test_all_calls_every_member_and_answers_in_member_order(spawn: Spawn) -> Non
     assert group.all("echo", 1, "two") == [[1, "two"]] * MEMBERS
 
 
+@of_either_group
 def test_any_is_answered_by_one_member_and_futures_keep_their_answers(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     futures = [group.any("echo", i) for i in range(50)]
@@ -112,6 +122,7 @@ def test_any_is_answered_by_one_member_and_futures_keep_their_answers(spawn: Spa
     assert futures[3].result() == 3
 
 
+@of_either_group
 def test_map_yields_answers_in_the_order_of_arguments(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     assert [*group.map("echo", ((i,) for i in range(500)))] == [*range(500)]
@@ -120,6 +131,7 @@ def test_map_yields_answers_in_the_order_of_arguments(spawn: Spawn) -> None:
     assert len([*group.map("nap", ((nap,) for nap in naps))]) == len(naps)
 
 
+@of_either_group
 def test_a_free_worker_takes_the_call(spawn: Spawn, kind: str) -> None:
     group = spawn(toys.Counter)
     slow, *quick = [group.any("nap", seconds) for seconds in (5.0, *[0.0] * 20)]
@@ -128,6 +140,7 @@ def test_a_free_worker_takes_the_call(spawn: Spawn, kind: str) -> None:
     assert kind == "local" or not slow.done()  # local calls run when their answer is first needed
 
 
+@of_either_group
 def test_map_keeps_all_workers_busy(spawn: Spawn, kind: str) -> None:
     group = spawn(toys.Counter, workers=3)
     group.states()  # wait until all have started
@@ -143,6 +156,7 @@ def test_long_calls_are_distributed_evenly(spawn: Spawn, kind: str) -> None:
     assert kind == "local" or (len(pids) == 3 and max(pids.values()) <= 8)
 
 
+@of_either_group
 def test_map_consumes_arguments_lazily(spawn: Spawn) -> None:
     """An endless iterable neither blocks nor fills the memory."""
     group = spawn(toys.Counter)
@@ -182,6 +196,7 @@ def test_gather_begins_with_the_given_member(spawn: Spawn) -> None:
     assert order == [*range(2, MEMBERS), 0, 1]
 
 
+@of_either_group
 def test_a_slow_consumer_limits_the_calls_of_gather(spawn: Spawn, tmp_path: Path) -> None:
     """While no answers are taken, members stop after a few calls."""
     group = spawn(partial(Diligent, tmp_path), 2)
@@ -225,6 +240,7 @@ def test_abandoned_gathers_release_their_memory(spawn: Spawn, kind: str) -> None
     assert all(now <= then + 2 for now, then in zip(leave(10), few, strict=True))
 
 
+@of_either_group
 def test_a_stream_continues_with_the_arguments_sent_to_it(spawn: Spawn) -> None:
     """Each member has at most two calls with the former arguments in flight, and none later."""
     group = spawn(toys.Counter, 3)
@@ -244,6 +260,7 @@ def test_a_stream_continues_with_the_arguments_sent_to_it(spawn: Spawn) -> None:
 # ------------------------------------------------------------------ independence of the cluster
 
 
+@of_either_group
 def test_the_number_of_workers_changes_nothing(spawn: Spawn) -> None:
     answers = []
     for workers in (1, 2, 3, 8):
@@ -276,6 +293,7 @@ def test_states_and_restore(spawn: Spawn) -> None:
         assert np.array_equal(state["history"], again["history"])
 
 
+@of_either_group
 def test_restore_after_an_abandoned_stream(spawn: Spawn) -> None:
     """Calls ahead of the answers that were taken do not run on the restored states."""
     group, alone = spawn(toys.Counter, workers=1), Local().spawn(toys.Counter, MEMBERS)
@@ -287,6 +305,7 @@ def test_restore_after_an_abandoned_stream(spawn: Spawn) -> None:
     assert [state["sum"] for state in group.states()] == [state["sum"] for state in alone.states()]
 
 
+@of_either_group
 def test_members_need_no_state(spawn: Spawn) -> None:
     group = spawn(toys.Stateless)
     assert group.all("which") == [*range(MEMBERS)]
@@ -312,6 +331,7 @@ def test_arrays_survive_a_round_trip(spawn: Spawn) -> None:
             assert np.array_equal(back, sent)
 
 
+@pytest.mark.slow_cases("hosts")  # which send them as they do any array
 def test_arrays_that_are_not_contiguous(spawn: Spawn) -> None:
     group = spawn(toys.Counter, 2)
     whole = np.arange(120_000).reshape(300, 400)
@@ -319,11 +339,13 @@ def test_arrays_that_are_not_contiguous(spawn: Spawn) -> None:
         assert np.array_equal(group.any("echo", sent).result(), sent)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int64", "uint8", "bool"])
-def test_tensors_survive_a_round_trip(spawn: Spawn, dtype: str) -> None:
+TENSORS = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool)
+
+
+def test_tensors_survive_a_round_trip(spawn: Spawn) -> None:
     group = spawn(toys.Counter, 2)
-    for shape in SHAPES:
-        sent = torch.arange(int(np.prod(shape, dtype=int))).reshape(shape).to(getattr(torch, dtype))
+    for dtype, shape in product(TENSORS, SHAPES):
+        sent = torch.arange(int(np.prod(shape, dtype=int))).reshape(shape).to(dtype)
         for back in group.all("echo", {"weights": [sent.requires_grad_(sent.is_floating_point())]}):
             (found,) = back["weights"]
             assert isinstance(found, torch.Tensor)
@@ -357,6 +379,7 @@ def test_an_error_names_its_member_and_line(spawn: Spawn) -> None:
     assert group.all("add", 1) == [[i, i + 1] for i in range(MEMBERS)]  # the others have finished, and continue
 
 
+@of_either_group
 def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
     group = spawn(toys.Counter, 3)
     failing = group.any("boom", 0)
@@ -373,6 +396,7 @@ def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
     assert group.all("echo", 1) == [1, 1, 1]
 
 
+@of_either_group
 def test_plain_errors_are_raised_unchanged(spawn: Spawn) -> None:
     group = spawn(toys.Counter, plain=(toys.Refused,))
     for refused in (lambda: group.all("refuse"), group.any("refuse").result):
@@ -382,6 +406,7 @@ def test_plain_errors_are_raised_unchanged(spawn: Spawn) -> None:
         spawn(toys.Counter).all("refuse")
 
 
+@of_either_group
 def test_errors_of_making_a_member(spawn: Spawn) -> None:
     with pytest.raises(toys.Refused, match=r"(?m)^member 1 cannot be made$"):
         spawn(toys.unmakeable, plain=(toys.Refused,))
@@ -390,24 +415,28 @@ def test_errors_of_making_a_member(spawn: Spawn) -> None:
     assert caught.value.member == 1
 
 
-@pytest.mark.parametrize("method", ["_private", "__class__", "nothing", "index"])
-def test_only_public_methods_can_be_called(spawn: Spawn, method: str) -> None:
+@of_either_group
+def test_only_public_methods_can_be_called(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
-    with pytest.raises(MemberError, match=r"AttributeError|TypeError"):
-        group.all(method)
-    assert group.all("echo", 1) == [1] * MEMBERS
+    for method in ("_private", "__class__", "nothing", "index"):
+        with pytest.raises(MemberError, match=r"AttributeError|TypeError"):
+            group.all(method)
+        assert group.all("echo", 1) == [1] * MEMBERS
 
 
+@of_either_group
 def test_wrong_arguments(spawn: Spawn) -> None:
     with pytest.raises(MemberError, match="TypeError"):
         spawn(toys.Counter).all("add")
 
 
+@of_either_group
 def test_an_error_with_characters_that_cannot_be_sent(spawn: Spawn) -> None:
     with pytest.raises(MemberError, match="is not a character"):
         spawn(toys.Counter).all("surrogate")
 
 
+@of_either_group
 def test_an_error_of_state_dict_is_a_member_error(spawn: Spawn) -> None:
     group = spawn(toys.BadState, 2)
     with pytest.raises(MemberError, match="nor tomorrow"):
