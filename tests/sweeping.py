@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import QUICK, ROOT, Alone, Faulty, go, rows, start
 
 from evorl.jobs.search_loop import TOLD
@@ -64,9 +65,10 @@ class Sweep:
         return start(*self.words, cwd=self.place, **self.env)
 
     def run(self, *more: str) -> tuple[int, str]:
-        """The exit code and what was said of errors, in this process."""
+        """The exit code and what was said of errors, in this process, where episodes fail without a pause."""
         said = io.StringIO()
-        with redirect_stderr(said):
+        with redirect_stderr(said), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("evorl.mdp.restarts.PAUSES_S", (0.0, 0.0))
             try:
                 code = go(*self.words, *more)
             except SystemExit as left:

@@ -61,6 +61,16 @@ def test_a_run(finished: Path) -> None:
 
 WRONG = [
     (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
+    (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
+    (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
+    (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
+    (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
+    (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
+    (["-cn", "confog"], "evorl: "),
+    (["resume=nowhere"], "evorl: resume: nowhere: no such run directory\n"),
+    (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
+]
+WRONG_TOO = [
     (["learning_rate=1"], "evorl: learning_rate: unknown key; in evorl this is rl.lr=1"),
     (
         ["ec.population=3"],
@@ -72,24 +82,14 @@ WRONG = [
         ["rl.lr=x"],
         "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, power, got 'x'",
     ),
-    (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
-    (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
     (["--multirun", "rl.lr=interval(1e-4,1e-3)"], "evorl: rl.lr: an interval needs a sweeper that searches"),
-    (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
-    (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
     (["--seed", "3"], "evorl: --seed: unknown option; keys have no dashes: seed=3\n"),
-    (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
-    (["-cn", "confog"], "evorl: "),
-    (["resume=nowhere"], "evorl: resume: nowhere: no such run directory\n"),
     (
         ["resume=a,b"],
         "evorl: resume: several values; a list is written 'resume=[a,b]', and a text with commas 'resume=",
     ),
     (["init=nowhere"], "evorl: init: nowhere: no such run directory\n"),
     (["replay=nowhere"], "evorl: replay: nowhere: no such run directory\n"),
-    (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
-]
-WRONG_TOO = [
     (["mdp=cartpole", "mdp=pong"], "evorl: mdp: is given twice, as cartpole and as pong; leave one out\n"),
     (["--multirun", "rl=ppo,a2c", "rl=td3"], "evorl: rl: is given twice, as ppo,a2c and as td3; leave one out\n"),
     (["init=one", "init=other"], "evorl: init: is given twice, as one and as other; leave one out\n"),
@@ -302,6 +302,9 @@ def test_results_of_as_many_steps_are_all_kept(tmp_path: Path) -> None:
     assert steps == [512, 512, 512, 1024]
 
 
+@pytest.mark.slow_cases(
+    but=("words0-evorl: rl.clip: is 0.2 in that run", "words6-evorl: resume: goes on with one run")
+)  # the others: tests/jobs/test_resume.py, in one process
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -91,6 +91,7 @@ def test_every_checkpoint_is_evaluated_as_the_run_evaluated_it(case: str, runs: 
         assert (report["step"], report["seed"], report["episodes"]) == (step, 0, 3)
 
 
+@pytest.mark.slow_cases(but=("cartpole", "duel-lstm"))
 @pytest.mark.parametrize("case", CASES)
 def test_latest_and_best_are_those_of_the_result(case: str, runs: Path, evaluate: Any) -> None:
     result = json.loads((runs / case / "result.json").read_bytes())

@@ -23,6 +23,7 @@ from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
 from evorl.cli.hydra_internals import Hydra
 from evorl.jobs.job import checked_experiment
+from evorl.training.experiment import Budget
 from evorl.util.errors import BadRequest
 from evorl.util.typed import completed, typed
 from evorl.util.types import Count, Positive
@@ -42,10 +43,49 @@ def experiment(hydra: Hydra, *words: str) -> Any:
     return config.experiment(data, config.trusted_packages(words, data))
 
 
+ROBOTS = ("ant", "halfcheetah", "hopper", "humanoid", "swimmer", "walker2d")
+GAMES = ("cartpole", "duel", "seaquest", "vector_pong")
+
+
 def again(path: Path) -> bool:
-    """Whether a file is a published experiment whose like on another robot is composed as well."""
-    robots = ("ant", "halfcheetah", "hopper", "swimmer", "walker2d")
-    return path.parent.name == "as_published" and path.stem.endswith(robots)
+    """Whether a file differs by its robot, its game or its share of elites from one that is composed as well.
+
+    All files of ``tuned`` have a test of their own, and one for each algorithm is composed. Evolvers are composed for
+    their ``--help`` as well, and all files with a target are compared with their dataclass.
+    """
+    group = path.parent.name
+    if group in COMPOSED:
+        return path.stem not in COMPOSED[group]
+    if group == "mdp":
+        return path.stem.startswith(ROBOTS[1:]) or path.stem.endswith("_v4")
+    if "elite_replay" in path.parts:
+        return path.parent.name in (*GAMES, "dqn") and path.stem not in ("elite_1", "cartpole")
+    return "aes_rl" in path.parts and path.stem.endswith(ROBOTS[1:] if path.parent.name != "as_published" else ROBOTS)
+
+
+COMPOSED = {
+    "tuned": (
+        *("atari_dqn", "cartpole_a2c", "cartpole_impact", "cartpole_ppo", "pendulum_sac", "pendulum_td3"),
+        "pong_vtrace",
+    ),
+    "ec": ("none", "pbt", "cem_rl", "optuna", "psro", "map_elites", "hyperband"),
+}
+TUNED_FILES = sorted((config.CONF / overrides.TUNED).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", TUNED_FILES, ids=name)
+def test_tuned_settings_are_keys_of_their_world_and_algorithm(path: Path) -> None:
+    """As `test_every_file_composes_and_instantiates`, without the composition."""
+    said: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    world, _, algorithm = path.stem.rpartition("_")
+    assert (config.CONF / "mdp" / f"{world}.yaml").exists()
+    assert {*said} <= {"defaults", "rl", "budget"}
+    for other in said.get("defaults", []):
+        assert other == "_self_" or (path.parent / f"{other}.yaml").exists()
+    lines = (config.CONF / "rl" / f"{algorithm}.yaml").read_text(encoding="utf-8").splitlines()
+    kind = write_conf.target(next(line for line in lines if line.startswith("_target_")))
+    typed(said.get("rl", {}), kind, "rl")
+    typed(said.get("budget", {}), Budget, "budget")
 
 
 @pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
@@ -109,7 +149,7 @@ def test_a_key_that_no_file_lists_may_be_given(hydra: Hydra, words: list[str], k
 
 def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
     from evorl.mdp.reward_terms import Terms
-    from evorl.training.experiment import Budget, Checkpoints, Evaluation
+    from evorl.training.experiment import Checkpoints, Evaluation
 
     data = config.resolved(config.compose(hydra, []))
     for key, kind in (("budget", Budget), ("eval", Evaluation), ("checkpoint", Checkpoints), ("reward", Terms)):
@@ -162,9 +202,8 @@ class Outer:
     ("words", "applies"),
     [(["mdp=pong"], True), (["rl=a2c"], False), (["rl=a2c", "tuned=pong_ppo"], True), (["~tuned"], False)],
 )
-def test_whether_tuned_settings_apply(words: list[str], applies: bool) -> None:
-    with config.opened() as hydra:
-        assert config.uses_tuned(config.compose(hydra, words)) == applies
+def test_whether_tuned_settings_apply(hydra: Hydra, words: list[str], applies: bool) -> None:
+    assert config.uses_tuned(config.compose(hydra, words)) == applies
 
 
 def test_what_typed_accepts() -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from harness import ROOT
+from harness import ROOT, composed_once
 
 from evorl.cli import config, foreign_choices, groups
 from evorl.cli.foreign_words import ENVIRONMENT, KEYS, OTHERS, PHRASES, SWITCHES, translate
@@ -204,7 +204,7 @@ def test_names_that_are_no_choice(word: str, said: str, capsys: pytest.CaptureFi
     "said", [*foreign_choices.ALGORITHMS.values(), *(f"mdp={one}" for one in foreign_choices.CLASSIC)]
 )
 def test_what_is_said_of_choices_can_be_composed(said: str) -> None:
-    with config.opened() as hydra:
+    with composed_once(), config.opened() as hydra:
         for words in said.split(", or on Atari games "):
             config.resolved(config.compose(hydra, words.split()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -37,15 +38,27 @@ def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Descriptions]:
     return composed, descriptions(hydra, composed, words, "config")
 
 
+def together() -> list[list[str]]:
+    """Every choice at least once: one of each group at a time, since a composition takes as long with many."""
+    groups = {word.partition("=")[0] for word in CHOICES} - {overrides.TUNED, *overrides.FOLDERS}
+    of_each = [[word for word in CHOICES if word.startswith(f"{group}=")] for group in sorted(groups)]
+    alone = [[f"+{word}"] for word in CHOICES if word.partition("=")[0] in overrides.FOLDERS]
+    return [*alone, *([word for word in words if word] for words in zip_longest(*of_each))]
+
+
+TUNED_PAIRS = [word.partition("=")[2].rpartition("_") for word in CHOICES if word.startswith(f"{overrides.TUNED}=")]
+
+
 @pytest.mark.parametrize(
-    "word", [pytest.param(word, marks=[pytest.mark.slow] * word.startswith(f"{overrides.TUNED}=")) for word in CHOICES]
+    "words",
+    [
+        *together(),
+        *(pytest.param([f"mdp={world}", f"rl={rl}"], marks=pytest.mark.slow) for world, _, rl in TUNED_PAIRS),
+    ],
+    ids=" ".join,
 )
-def test_every_key_has_a_meaning(hydra: Hydra, word: str) -> None:
-    group, _, choice = word.partition("=")
-    words = [f"+{word}" if group in overrides.FOLDERS else word]
-    if group == overrides.TUNED:  # it belongs to a pair, which has its keys
-        world, _, algorithm = choice.rpartition("_")
-        words = [f"mdp={world}", f"rl={algorithm}"]
+def test_every_key_has_a_meaning(hydra: Hydra, words: list[str]) -> None:
+    """A file of ``tuned`` has the keys of its pair."""
     found = rows(hydra, *words)
     assert [key for key, (_, meaning) in found.items() if not meaning] == []
     assert all("\n" not in value + meaning for value, meaning in found.values())

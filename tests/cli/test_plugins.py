@@ -235,6 +235,7 @@ def test_two_plugins_with_one_choice(folder: Path, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err == f"evorl: {line}\n"
 
 
+@pytest.mark.slow_cases("words2-rl.sampling")
 @pytest.mark.parametrize(
     ("words", "key"),
     [

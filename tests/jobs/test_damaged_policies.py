@@ -56,10 +56,10 @@ LAYERS = ("mlp_extractor.policy_net.0", "action_net", "q_net.q_net.0", "actor.la
 
 
 @pytest.mark.slow_cases(but=("0",))
-@pytest.mark.parametrize("hundred", range(4))
-def test_tensors_of_any_shape_are_refused_or_load(hundred: int, tmp_path: Path) -> None:
-    random, sizes = np.random.Generator(np.random.PCG64(hundred)), (0, 1, 2, 3, 4, 4, 4, 8)
-    for _ in range(100):
+@pytest.mark.parametrize("twenty", range(20))
+def test_tensors_of_any_shape_are_refused_or_load(twenty: int, tmp_path: Path) -> None:
+    random, sizes = np.random.Generator(np.random.PCG64(twenty)), (0, 1, 2, 3, 4, 4, 4, 8)
+    for _ in range(20):
         state = {}
         for name in random.choice(LAYERS, random.integers(1, 4), replace=False).tolist():
             o, i = random.choice(sizes, 2).tolist()

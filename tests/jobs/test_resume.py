@@ -109,7 +109,7 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
-@pytest.mark.slow_cases(but=("td3", "vtrace-parts", "asynchronous"))
+@pytest.mark.slow_cases(but=("td3", "asynchronous"))
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""
@@ -376,6 +376,7 @@ def test_the_state_of_another_optimiser_is_not_taken(
     assert go(*words, f"hydra.run.dir={tmp_path / 'adam'}") == 0
 
 
+@pytest.mark.slow_cases(but=("rename",))
 @pytest.mark.parametrize("at", ["rename", "replace"])
 def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
     at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

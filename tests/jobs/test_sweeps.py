@@ -56,6 +56,10 @@ def test_failed_jobs_end_no_other_and_are_told_with_their_reasons(first: tuple[S
     }  # fmt: skip
 
 
+@pytest.mark.slow_cases(
+    "record.project=x-evorl: record.project: job 0 was begun with evorl in {0}/0, and is x now\\n",
+    "budget.steps=4000-evorl: budget.steps: job 0 was begun with 1500 in {0}/0, and is 4000 now\\n",
+)
 @pytest.mark.parametrize(
     ("word", "line"),
     [

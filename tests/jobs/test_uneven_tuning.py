@@ -22,6 +22,7 @@ LINE = (
 DQN = LINE.replace("(tuned=cartpole_ppo) has", "(tuned=cartpole_ppo), dqn (tuned=cartpole_dqn) have")
 
 
+@pytest.mark.slow_cases("words2-lines2", "words3-lines3", "words6-lines6")
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
