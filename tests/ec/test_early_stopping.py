@@ -89,6 +89,7 @@ class Paper:
     asked: list[tuple[int, int]]
 
 
+@pytest.mark.slow_cases("1-1-2-0-poor", "1-9-3-0-poor", "1-64-4-0-poor", "2-40-2-1-poor")
 @pytest.mark.parametrize("loss", [luck, poor])
 @pytest.mark.parametrize(
     ("r", "R", "eta", "s"), [(1, 9, 3, 0), (1, 64, 4, 0), (2, 40, 2, 1), (1, 1, 2, 0), (3, 80, 3, 0)]

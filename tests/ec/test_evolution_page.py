@@ -33,7 +33,7 @@ LEAST = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases("map_elites")
+@pytest.mark.slow_cases("map_elites", "nsga3", "optuna", "openai_es1")  # long, and like others of the page
 @pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_an_example_finds_what_it_should(name: str, code: str) -> None:
     names: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from evorl.ec.sga import SGA, Strategy
 from evorl.ec.space import Space
 
 
+@pytest.mark.slow_cases("CEM")
 @pytest.mark.parametrize(
     "evolution", [SGA(population=6), CEM(population=6)], ids=lambda evolution: type(evolution).__name__
 )

@@ -162,14 +162,22 @@ EACH = [(name, i, case, space) for name, case in CASES.items() for i, space in e
 WORDS = {False: "synchronous", True: "asynchronous"}
 
 
-def further(i: int) -> list[pytest.MarkDecorator]:
-    """Most tests run the same code in the first of an evolver's spaces, which has all that it can search."""
-    return [pytest.mark.slow] * (i > 0)
+def further(i: int, name: str = "", case: Case | None = None, mode: bool = True) -> list[pytest.MarkDecorator]:
+    """Most tests run the same code in the first of an evolver's spaces, which has all that it can search.
+
+    What waits for whom does not depend on an evolver's other keys, so its further settings have their own mode only.
+    """
+    again = case is not None and "-" in name and case.hyper.asynchronous != mode and len(case.modes) > 1
+    return [pytest.mark.slow] * (i > 0 or again)
 
 
 in_every_space = pytest.mark.parametrize(
     ("case", "space", "asynchronous"),
-    [pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}") for n, i, c, s in EACH for mode in c.modes],
+    [
+        pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}", marks=further(0, n if i == 0 else f"{n}-{i}", c, mode))
+        for n, i, c, s in EACH
+        for mode in c.modes
+    ],
 )
 each = pytest.mark.parametrize(
     ("case", "space"), [pytest.param(c, s, id=f"{n}-{i}", marks=further(i)) for n, i, c, s in EACH]
@@ -177,7 +185,7 @@ each = pytest.mark.parametrize(
 each_in_either_mode = pytest.mark.parametrize(
     ("case", "space", "asynchronous"),
     [
-        pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}", marks=further(i))
+        pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}", marks=further(i, n, c, mode))
         for n, i, c, s in EACH
         for mode in c.modes
     ],
@@ -266,7 +274,7 @@ def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
             same(other.state_dict(), ended.state_dict())
 
 
-@pytest.mark.slow_cases("optuna-0-synchronous", "optuna-cma_es-0-synchronous", "optuna-cma_es-0-asynchronous")
+@pytest.mark.slow_cases(*(f"optuna{name}-0-{mode}" for name in ("", "-cma_es") for mode in WORDS.values()))
 @each_in_either_mode
 def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, space: Space, asynchronous: bool) -> None:
     def resumed(evolver: Evolver) -> Evolver:
@@ -289,9 +297,11 @@ def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -
         evolver = made(case, space, seed, asynchronous=asynchronous)
         return [one._asdict() for one in drive(evolver, lambda one: evaluated(case, one), slots=3)[0]]
 
-    same(genomes(5), genomes(5))
+    first, again, other = map(genomes, (5, 5, 6))
+    same(first, again)
     a, b = (
-        [[*one["genes"], *(one["weights"] if one["weights"] is not None else [])] for one in genomes(s)] for s in (5, 6)
+        [[*one["genes"], *(one["weights"] if one["weights"] is not None else [])] for one in found]
+        for found in (first, other)
     )
     assert a != b
 

@@ -83,6 +83,7 @@ def league(number: int) -> tuple[list[Player], Score]:
     return past, lambda one: x[one.number]
 
 
+@pytest.mark.slow_cases("main 1")
 @pytest.mark.parametrize("own", AGENTS, ids=lambda own: f"{own.role} {own.number}")
 def test_opponents_are_those_of_the_pseudocode(own: Player) -> None:
     for number in range(9):

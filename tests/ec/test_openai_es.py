@@ -60,6 +60,7 @@ def test_individuals_are_theta_with_their_noise(seed: int, population: int, anti
     np.testing.assert_allclose([one.genes[0] for one in asked], genes)
 
 
+@pytest.mark.slow_cases(but=("True",))
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_the_gradient_is_that_of_a_quadratic(antithetic: bool) -> None:
     """E over eps of F(theta + sigma eps) has the gradient -H (theta - a) where F is -(x - a) H (x - a) / 2."""

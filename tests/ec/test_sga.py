@@ -80,9 +80,7 @@ def test_truncation_draws_parents_from_the_best_alone() -> None:
     assert {parent for child in evolver.ask() for parent in child.parents} <= {7, 8, 9}
 
 
-@pytest.mark.slow_cases(
-    but=("sphere-generational", "rastrigin-generational", "sphere-mutation alone", "rastrigin-asynchronous")
-)
+@pytest.mark.slow_cases(but=("sphere-mutation alone", "sphere-generational", "rastrigin-generational"))
 @pytest.mark.parametrize(
     "hyper",
     [

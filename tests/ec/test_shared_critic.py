@@ -267,7 +267,7 @@ LONGER: dict[str, tuple[SharedCriticEvolution, Ranges, float | None]] = {
 }
 
 
-@pytest.mark.slow_cases(but=("cem", "p_cem"))
+@pytest.mark.slow_cases(but=("p_cem",))
 @pytest.mark.parametrize("case", [*SPHERE, *(pytest.param(name, marks=pytest.mark.learn) for name in LONGER)])
 def test_the_sphere_separates_right_from_wrong(case: str) -> None:
     """Ranges are the reference's where it has them; else they lie around its median."""
