@@ -9,10 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+
+from evorl.record import provenance
 
 pytest_plugins = ["affected", "browsing"]
 settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
@@ -72,6 +76,16 @@ def no_wait_for_the_disk() -> Iterator[None]:
     """A run waits for the disk at each checkpoint, and no test cuts the power of this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_look_at_the_checkout() -> Iterator[None]:
+    """Each run records the commit and the versions of packages, for which it asks git and reads a dozen files."""
+    git, versions = cache(provenance.git), cache(provenance.versions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git", lambda root: copy(git(root)))
+        patch.setattr(provenance, "versions", lambda: copy(versions()))
         yield
 
 
