@@ -340,6 +340,7 @@ def test_the_first_line_names_the_tuned_settings_that_apply(tmp_path: Path) -> N
     assert done.stdout.splitlines()[0].endswith("mdp=cartpole rl=ppo ec=none cluster=local tuned=pong_ppo seed=0")
 
 
+@pytest.mark.slow  # warm starts have tests in one process
 def test_a_new_run_from_an_old_policy(finished: Path, tmp_path: Path) -> None:
     done = evorl(*TINY, f"init={finished}", "rl.lr=1e-4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

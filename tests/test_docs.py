@@ -70,11 +70,11 @@ def make():
 """,
 }
 """Files that the commands of docs/worlds.md and docs/write_a_world.md name and that the page leaves to its reader."""
-ALGORITHMS = [
-    page
-    for page in PAGES
-    if page.stem in ("a3c", "ddpg", "impact", "off_policy", "ppo", "reinforce", "sac", "td3", "vtrace")
-]
+RUN = (
+    *("a3c", "ddpg", "impact", "off_policy", "ppo", "reinforce", "sac", "td3", "vtrace"),
+    *("populations", "samplers", "searches"),
+)
+"""Other pages whose commands are all run."""
 COMMANDS = [line for page in PAGES for line in lines(page)]
 MAKE = sorted({line for line in COMMANDS if line.startswith("make ")})
 EXTRAS = sorted({names for page in PAGES for names in re.findall(r"evorl-suite\[([\w,-]+)\]", page.read_text())})
@@ -132,7 +132,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -
         assert done.returncode == 0, (line, done.stderr)
 
 
-@pytest.mark.slow_cases(*(page.name for page in (*EVOLVERS, *ALGORITHMS)))  # whose commands are all run, too
+@pytest.mark.slow_cases(*(page.name for page in EVOLVERS), *(f"{name}.md" for name in RUN))  # all are run, too
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_take_their_words(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of a block or a sentence composes and checks its words as ever, and ends where its work would begin.

@@ -151,6 +151,7 @@ def test_its_tests_pass(tmp_path: Path) -> None:
     assert done.returncode == 0 and "12 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.slow_cases("conf/mine--conf/mine is not read", "conf/rl/mine.yaml.txt--conf/rl/mine.yaml.txt is not read")
 @pytest.mark.parametrize(
     ("path", "text", "line"),
     [

@@ -303,7 +303,7 @@ def test_a_report_of_ours_is_refreshed_and_what_others_left_in_it_stays(sweep: P
 
 def test_an_empty_directory_will_do(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert main([str(sweep), f"out={tmp_path / 'empty'}"]) == 0
+    assert main([str(sweep / "0"), f"out={tmp_path / 'empty'}"]) == 0
     assert (tmp_path / "empty" / "index.html").is_file()
 
 

@@ -65,6 +65,9 @@ def test_spread_leaves_alone_what_is_apart() -> None:
     assert spread_labels([0.4, 0.6], 0.3) == pytest.approx([0.35, 0.65])
 
 
+@pytest.mark.slow_cases(
+    but=("lengths3-1.0", "lengths2-1.0", "lengths0-1.0", "lengths1-1.0", "lengths3-10000000.0", "lengths3-1e-05")
+)
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e7])
 @pytest.mark.parametrize("lengths", [[[40, 40], [40, 20]], [[1, 1, 1], [1]], [[2]], [[1], [5]]])
 def test_nothing_is_cut_off_the_pictures_of_the_page(lengths: Sequence[Sequence[int]], scale: float) -> None:

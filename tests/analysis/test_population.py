@@ -193,7 +193,7 @@ def kinds(found: PopulationLog) -> dict[str, Any]:
     return {name: figure for name, _, figure in population_figures(found)}
 
 
-@pytest.mark.slow_cases("found5-names5", "found3-names3")
+@pytest.mark.slow_cases(but=("found0-names0", "found1-names1", "found6-names6"))
 @pytest.mark.parametrize(("found", "names"), [
     (make_log(PBT), {"fitness", "genes", "family"}),
     (make_log([line(0, None, genes={})]), {"fitness"}),

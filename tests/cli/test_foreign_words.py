@@ -201,7 +201,7 @@ def test_names_that_are_no_choice(word: str, said: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    "said", [*foreign_choices.ALGORITHMS.values(), *(f"mdp={one}" for one in foreign_choices.CLASSIC)]
+    "said", dict.fromkeys([*foreign_choices.ALGORITHMS.values(), *(f"mdp={one}" for one in foreign_choices.CLASSIC)])
 )
 def test_what_is_said_of_choices_can_be_composed(said: str) -> None:
     with composed_once(), config.opened() as hydra:

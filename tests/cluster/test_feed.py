@@ -220,7 +220,7 @@ def test_hosts_follow_together_and_get_pieces_down_the_tree(spawn: Callable[...,
     assert pool.replaced == 1
 
 
-@pytest.mark.slow_cases("1")  # which is no divisor, either
+@pytest.mark.slow_cases("1")  # more of the same pieces
 @pytest.mark.parametrize("piece", [1, 7])
 def test_pieces_follow_each_other(spawn: Callable[..., tuple[Group, Log]], piece: int) -> None:
     group, log = spawn(workers=5, hosts=("a", "b", "c"), piece=piece)

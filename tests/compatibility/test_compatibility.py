@@ -64,6 +64,7 @@ def test_it_goes_on(run: Path) -> None:
     assert plugins_of(Path("copy")) == PLUGINS.get(run.name, {})
 
 
+@pytest.mark.slow_cases("0.1.0-sweep-0", "0.1.0-search-0")  # runs as ppo, which is learned alone
 @pytest.mark.parametrize("run", [*KEPT, *ONE_JOB], ids=lambda run: "-".join(run.relative_to(HERE).parts))
 def test_it_is_evaluated_and_exported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(run, "copy", symlinks=True)

@@ -199,6 +199,9 @@ each_synchronous, each_asynchronous = (
 )
 
 
+with_one_study = pytest.mark.slow_cases("optuna-0-synchronous")  # it takes the time of ten others
+
+
 def made(case: Case, space: Space, seed: int = 3, asynchronous: bool | None = None, **changes: Any) -> Evolver:
     """Its evolver, in the mode that is its default unless told. Who shares a critic may train, as the loop says."""
     if isinstance(case.hyper, IndependentEvolution) and asynchronous is not None:
@@ -263,6 +266,7 @@ def test_a_generation_ends_whole(case: Case, space: Space) -> None:
         evolver.tell([evaluated(case, asked[0])])
 
 
+@pytest.mark.slow_cases("optuna-cma_es-0")
 @each_synchronous
 def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
     whole, ended = drive(made(case, space), lambda one: evaluated(case, one), order=lambda waiting: waiting[:])
@@ -291,6 +295,7 @@ def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, sp
     same(other.state_dict(), ended.state_dict())
 
 
+@with_one_study
 @each_in_either_mode
 def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -> None:
     def genomes(seed: int) -> list[Any]:
@@ -306,6 +311,7 @@ def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -
     assert a != b
 
 
+@with_one_study
 @each_in_either_mode
 def test_who_failed_is_no_parent(case: Case, space: Space, asynchronous: bool) -> None:
     bad: set[int] = set()
@@ -329,6 +335,7 @@ def test_when_all_fail_it_goes_on(case: Case, space: Space, asynchronous: bool) 
     assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
 
 
+@with_one_study
 @each_in_either_mode
 def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> None:
     values = [0.0, 0.0, 0.0, -math.inf, -1e308, 1e308]
@@ -409,6 +416,7 @@ OTHERS = (
 )  # two are new, one is gone, no range stays
 
 
+@with_one_study
 @each_in_either_mode
 def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)

@@ -38,7 +38,7 @@ def members(f: list[tuple[float, ...]], space: Space = BOX) -> list[Evaluation]:
     ]
 
 
-@pytest.mark.slow_cases(but=("1",))  # a seed
+@pytest.mark.slow_cases(but=("1",))  # another seed
 @pytest.mark.parametrize("seed", range(10))
 def test_zdt1_as_the_field_solves_it(seed: int) -> None:
     problem = Problem(id="zdt1", dimensions=30)

@@ -186,7 +186,7 @@ def exact(payoff: np.ndarray, epochs: int, **changes: Any) -> list[float]:
     return found
 
 
-@pytest.mark.slow_cases(but=("0", "1"))  # seeds
+@pytest.mark.slow_cases(but=("0", "1"))  # other seeds
 @pytest.mark.parametrize("seed", range(5))
 def test_with_exact_oracles_it_is_the_double_oracle_and_ends_at_an_equilibrium(seed: int) -> None:
     """McMahan et al. 2003: it ends at the latest when all strategies are in the table."""

@@ -52,6 +52,7 @@ RELU: dict[str, Any] = {"encoder": "impala", "activation": "relu", "hidden": ()}
 BOX = Box((0.0, -0.1), (1000.0, 0.1))
 
 
+@pytest.mark.slow_cases("box")
 @pytest.mark.parametrize(
     ("spec", "net", "cancels"),
     [(IMAGE, RELU, True), (Spec(IMAGE.inputs, BOX), RELU, True), (IMAGE, {"encoder": "impala"}, False)],
@@ -70,6 +71,7 @@ def residual() -> Any:
     return learner_of(IMAGE, **RELU)
 
 
+@pytest.mark.slow_cases("encoders.0.head.2.weight")
 @pytest.mark.parametrize("name", ["encoders.0.sections.0.0.weight", "encoders.0.head.2.weight", "policy.bias"])
 def test_a_weight_that_is_wrong_by_a_hundredth_is_found(residual: Any, name: str) -> None:
     model = model_of(residual)
@@ -80,6 +82,7 @@ def test_a_weight_that_is_wrong_by_a_hundredth_is_found(residual: Any, name: str
     assert not compared(residual, model)[0].agrees
 
 
+@pytest.mark.slow_cases(but=("0",))  # a layer like the others
 @pytest.mark.parametrize("which", [0, 7, -1])
 def test_a_wrong_padding_is_found(residual: Any, which: int) -> None:
     model = model_of(residual)

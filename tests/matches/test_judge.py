@@ -96,6 +96,7 @@ def all_games(points: dict[tuple[str, str], list[float]], count: int = 2) -> Jud
     return judge(players, points, 0)
 
 
+@pytest.mark.slow_cases(but=("6",))
 @pytest.mark.parametrize("games", [6, 20])
 def test_who_won_all_games_is_not_sure_to_win_the_next(games: int) -> None:
     """A bootstrap of the games would have an interval without width."""
@@ -104,6 +105,7 @@ def test_who_won_all_games_is_not_sure_to_win_the_next(games: int) -> None:
     assert low < found.rating[0] - 100 and high >= found.rating[0]
 
 
+@pytest.mark.slow_cases(but=("6",))
 @pytest.mark.parametrize("games", [6, 20])
 def test_intervals_hold_the_ratings_of_players_far_apart(monkeypatch: pytest.MonkeyPatch, games: int) -> None:
     """The prior pulls what is drawn to the middle: its quantiles held half of the best and the worst players."""
@@ -159,6 +161,7 @@ def fair_games(games: int, number: int) -> Judgement:
     return all_games({("0", "1"): points.tolist()})
 
 
+@pytest.mark.slow_cases(but=("20",))
 @pytest.mark.parametrize("games", [20, 100])
 def test_fair_sides_are_seldom_said_to_be_unequal(monkeypatch: pytest.MonkeyPatch, games: int) -> None:
     monkeypatch.setattr("evorl.matches.judge.RESAMPLES", 2)

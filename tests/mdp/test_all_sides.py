@@ -24,6 +24,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.slow_cases("pong of both sides", "duel", "duel with a delay")
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_side_is_the_callers(name: str) -> None:
     world = WORLDS[name].all_sides()
@@ -65,6 +66,7 @@ def seen_of_side(world: World, side: int, decisions: int) -> list[list[tuple[lis
     return [game[:decisions] for game in seen]
 
 
+@pytest.mark.slow_cases("pong with a delay-0", "duel-1")
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("name", ["pong", "pong with a delay", "duel"])
 def test_the_rule_player_decides_for_a_side_that_leaves_it_to_it(name: str, side: int) -> None:

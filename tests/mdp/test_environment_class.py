@@ -192,7 +192,7 @@ def test_class_needs_trust(folder: Path) -> None:
     assert not (folder / "untrusted").exists()
 
 
-@pytest.mark.slow_cases(but=("env",))
+@pytest.mark.slow  # the class conforms above, and runs of other worlds resume in tests/jobs
 @pytest.mark.parametrize("id", [GRID, "my_envs.grid:Corridors"], ids=["env", "vector"])
 def test_run_resumes_to_the_bit_and_is_evaluated(id: str, folder: Path, tmp_path: Path) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"

@@ -58,6 +58,7 @@ def test_it_refuses(id: str, told: str) -> None:
         Gymnasium(id=id).ready()
 
 
+@pytest.mark.slow  # the world conforms, and runs of others resume in tests/jobs
 def test_a_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     words = ("+debug=tiny", "mdp=gymnasium", "mdp.id=envpool/CartPole-v1", "rl.slots=2", "rl.minibatch=32")
     assert go(*words, "budget.steps=512", f"hydra.run.dir={tmp_path / 'whole'}") == 0

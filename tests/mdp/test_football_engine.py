@@ -82,11 +82,19 @@ def seen(told: Decisions, slot: int) -> Row:
 # ------------------------------------------------------------------ games
 
 
-def test_it_conforms(stand_in: None) -> None:
-    for keys in ({"opponent": "self"}, {"observation": "pictures", "side": "random"}, {"side": "right"}):
-        with closing(world(**keys)) as game:
-            game.ready()
-            evorl.mdp.check(game, slots=2 * game.sides, decisions=20)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"opponent": "self"},
+        {"observation": "pictures", "side": "random"},
+        pytest.param({"side": "right"}, marks=pytest.mark.slow),  # a random side is the right one in some games
+    ],
+    ids=str,
+)
+def test_it_conforms(stand_in: None, keys: dict[str, Any]) -> None:
+    with closing(world(**keys)) as game:
+        game.ready()
+        evorl.mdp.check(game, slots=2 * game.sides, decisions=20)
 
 
 def test_a_game_is_played_from_both_sides(stand_in: None) -> None:
@@ -123,6 +131,7 @@ def test_a_side_that_takes_the_rule_action_is_the_built_in_player(stand_in: None
             arena.close()
 
 
+@pytest.mark.slow_cases("rule")
 @pytest.mark.parametrize("opponent", ["rule", "self"])
 def test_a_saved_game_goes_on_bit_for_bit(stand_in: None, opponent: str) -> None:
     with closing(world(opponent=opponent)) as game:
@@ -229,6 +238,7 @@ def test_engines_that_are_killed_while_they_play_no_game_end_nothing(
     assert caplog.text.count("was killed by SIGKILL while it played none") == 4 and "again" not in caplog.text
 
 
+@pytest.mark.slow  # as two tests above, both at once
 def test_a_game_is_played_again_though_idle_engines_died_with_its_own(
     stand_in: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,6 +259,7 @@ def test_a_game_is_played_again_though_idle_engines_died_with_its_own(
     assert rows == undisturbed[0] and "the game is played again" in caplog.text and "truncated" not in caplog.text
 
 
+@pytest.mark.slow  # another moment of the test above
 def test_an_engine_that_is_killed_as_its_next_game_begins_is_replaced(
     stand_in: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -115,6 +115,7 @@ def test_decisions_are_those_of_the_definition(name: str) -> None:
     assert early or isinstance(world.frame_skip, int)
 
 
+@pytest.mark.slow_cases("vector, truncated", "vector, one side")
 @pytest.mark.parametrize("name", WORLDS)
 def test_such_a_world_conforms(name: str) -> None:
     check(WORLDS[name], slots=2 * WORLDS[name].sides, decisions=24)

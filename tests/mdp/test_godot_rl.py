@@ -62,6 +62,7 @@ def test_real_actions_and_an_older_plugin() -> None:
         assert arena.spec.action == MultiDiscrete((3, 2)) and arena.spec.action != Discrete(3)
 
 
+@pytest.mark.slow_cases(but=("freeze", "garbage", "exit"))
 @pytest.mark.parametrize("fault", ["exit", "freeze", "nan", "short", "garbage", "picture", "choice", "half"])
 def test_a_game_that_fails_is_replaced(fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with opened(fault, f"{tmp_path}/mark", deadline_s=1.0) as arena:
@@ -105,6 +106,7 @@ def test_a_game_that_fails_again_and_again_ends_the_run() -> None:
         world.arena(3, EPISODES)
 
 
+@pytest.mark.slow_cases(but=("other order",))
 @pytest.mark.parametrize("fault", ["one licence", "other agents", "other order"])
 def test_an_arena_that_cannot_begin_leaves_no_games(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,6 +165,7 @@ def test_a_declared_time_limit_is_held() -> None:
         Records(arena).play(9)
 
 
+@pytest.mark.slow_cases(but=("",))
 @pytest.mark.parametrize("fault", ["", "freeze"])
 def test_a_game_that_acts_when_its_arena_is_closed_can_be_used_again(
     fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -247,6 +247,7 @@ def test_slots_do_not_depend_on_each_other() -> None:
 # ------------------------------------------------------------------ options
 
 
+@pytest.mark.slow_cases(but=("Acrobot-v1", "CartPole-v1", ""))
 @pytest.mark.parametrize("id", ["", *SIMULATORS])
 def test_a_stopped_slot_is_not_stepped_and_does_not_affect_others(id: str) -> None:
     arena, other = (Gymnasium(id=id).arena(3, Episodes(0)) if id else script(slots=3) for _ in range(2))
@@ -407,7 +408,7 @@ def test_impossible_requests() -> None:
 # ------------------------------------------------------------------ simulators
 
 
-@pytest.mark.slow_cases("Acrobot-v1")
+@pytest.mark.slow_cases(but=("CartPole-v1", "Pendulum-v1"))
 @pytest.mark.parametrize("id", SIMULATORS)
 def test_simulators_have_the_bits_of_gymnasium(id: str) -> None:
     """State, observation, reward and ends of every step, in float64, over several episodes of each of 7 slots."""
@@ -449,6 +450,7 @@ def test_a_car_that_climbs_the_hill() -> None:
     assert done >= 3
 
 
+@pytest.mark.slow_cases(but=("17-MountainCar-v0", "17-Acrobot-v1", "17-CartPole-v1", "17-Pendulum-v1"))
 @pytest.mark.parametrize("id", SIMULATORS)
 @pytest.mark.parametrize("limit", [None, 17])
 def test_both_engines_give_the_same_arena(id: str, limit: int | None) -> None:
@@ -480,6 +482,7 @@ def plain(state: Any) -> bool:
     return isinstance(json.dumps(state), str)
 
 
+@pytest.mark.slow_cases("BipedalWalker-v3-60-60")
 @pytest.mark.parametrize(
     ("world", "before", "after"),
     [

@@ -62,6 +62,17 @@ def episode(world: OpenSpiel, key: int, noise: int = 0) -> tuple[TurnBattle, lis
     return battle, asyncio.run(play(battle, [at_random(noise, side) for side in range(world.sides)]))
 
 
+@pytest.mark.slow_cases(
+    but=(
+        "kuhn of three-self",
+        "leduc-random",
+        "goofspiel-self",
+        "rock-paper-scissors-random",
+        "tic-tac-toe-self",
+        "blackjack-random",
+        "kuhn-self",
+    )
+)  # each game once
 @pytest.mark.parametrize("opponent", ["self", "random"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_conformance(name: str, opponent: Any) -> None:
@@ -229,6 +240,7 @@ def test_a_mixture_is_of_games_not_of_decisions() -> None:
     assert nash_conv(KUHN, [bets, bets]) == pytest.approx(nash_conv(KUHN, [bets]))
 
 
+@pytest.mark.slow_cases("leduc")
 @pytest.mark.parametrize("world", [KUHN, LEDUC, KUHN_3], ids=["kuhn", "leduc", "kuhn of three"])
 def test_mixtures_of_the_sides_are_those_of_openspiel(world: OpenSpiel) -> None:
     from open_spiel.python.algorithms import exploitability, policy_aggregator

@@ -61,9 +61,18 @@ def episode(world: PettingZoo, choice: int = -1, key: int = 4) -> tuple[TurnBatt
 
 
 @pytest.mark.slow_cases(
-    "mpe-random", "mpe in turns-random", "mpe in turns-self", "continuous-random", "unlike agents-random",
-    "without masks-self", "remembers-self",
-)  # fmt: skip
+    but=(
+        "unlike agents-self",
+        "parallel-self",
+        "mpe-self",
+        "remembers-random",
+        "without masks-random",
+        "pictures-self",
+        "turns-self",
+        "connect four-random",
+        "continuous-self",
+    )
+)  # they are there with another opponent
 @pytest.mark.parametrize("opponent", ["self", "random"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_conformance(name: str, opponent: Any) -> None:

@@ -137,6 +137,7 @@ def test_field_is_the_defined_one() -> None:
     assert abs(games.vx[0]) == 4 and 1.2 <= abs(games.vy[0]) <= 4
 
 
+@pytest.mark.slow_cases("field-wide")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -185,7 +186,7 @@ def test_the_rule_player_is_the_oracles() -> None:
     assert seen == {-4.0, 4.0}  # it never stops
 
 
-@pytest.mark.slow_cases("random-points", "rule-behaviour")
+@pytest.mark.slow_cases(but=("self-points", "self-behaviour", "rule-points"))
 @pytest.mark.parametrize("weights", [Behaviour(), Behaviour(lazy=0.001, busy=-0.25)], ids=["points", "behaviour"])
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
 def test_arena_equals_oracle_games(opponent: Any, weights: Behaviour) -> None:

@@ -37,6 +37,7 @@ async def play(battle: PongBattle, actions: Array) -> tuple[list[Record], list[d
     return list(records), [dict(controller.result()) for controller in battle.controllers]
 
 
+@pytest.mark.slow_cases("random-points", "self-points")
 @pytest.mark.parametrize("weights", [Behaviour(), Behaviour(lazy=0.001, busy=0.3)], ids=["points", "behaviour"])
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
 def test_a_battle_is_the_arenas_episode(opponent: Any, weights: Behaviour) -> None:

@@ -72,7 +72,7 @@ def test_a_game_that_connects_by_itself_over_a_unix_socket(
     assert not (tmp_path / "game").exists()
 
 
-@pytest.mark.slow_cases(but=("exit", "short", "nan"))
+@pytest.mark.slow_cases(but=("exit", "nan"))
 @pytest.mark.parametrize(
     "fault",
     [
@@ -121,7 +121,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.slow_cases(but=("exit", "bomb", "garbage", "nan", "no choice", "twice"))
+@pytest.mark.slow_cases(but=("exit", "nan", "bomb", "twice"))  # there is a fuzz test
 @pytest.mark.parametrize("fault", SENTENCES)
 def test_a_failure_that_repeats_itself_ends_the_run_with_one_line(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
@@ -292,6 +292,7 @@ def test_a_unix_socket_that_a_killed_evorl_has_left_is_used_again(tmp_path: Path
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.slow_cases("")
 @pytest.mark.parametrize("token", [None, ""])
 def test_nobody_connects(
     token: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

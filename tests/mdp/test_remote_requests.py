@@ -172,6 +172,7 @@ def test_a_declared_time_limit_is_held() -> None:
     )
 
 
+@pytest.mark.slow_cases(but=("repeats",))
 @pytest.mark.parametrize("words", ["", "mortal"], ids=["repeats", "does not"])
 def test_a_battle_that_is_lost_does_not_count_its_decisions_twice(words: str, tmp_path: Path) -> None:
     with opened(2) as arena:

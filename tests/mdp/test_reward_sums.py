@@ -138,6 +138,7 @@ def played(world: World) -> tuple[tuple[str, ...], list[Array], list[list[dict[s
         return arena.spec.rewards, [np.stack(each[:DECISIONS]) for each in earned], results
 
 
+@pytest.mark.slow_cases("repeated actions")
 @pytest.mark.parametrize("name", [*WORLDS, "football"])
 def test_sums_change_neither_the_sum_of_all_rewards_nor_the_world_s_results(name: str, stand_in: None) -> None:
     """Beside the same terms without sums, in the same games: also the potential and the results are in the sum."""
@@ -154,6 +155,7 @@ def test_sums_change_neither_the_sum_of_all_rewards_nor_the_world_s_results(name
     assert np.concatenate(plain[1]).any()
 
 
+@pytest.mark.slow_cases(but=("all, in battles",))
 @pytest.mark.parametrize("name", ["all, in battles", "not side by side"])
 def test_the_world_still_conforms(name: str) -> None:
     check(Rewarded(world=world_of(name), terms=terms_of(name), gamma={"all": GAMMA, "far": GAMMA}))
@@ -216,6 +218,7 @@ def test_what_reads_a_policy_knows_its_rewards(tmp_path: Path, capsys: pytest.Ca
     assert go(*more, SUMS, f"init={summed}", "opponents=past", f"opponents.runs=[{summed}]") == 0
 
 
+@pytest.mark.slow  # as the run above does
 def test_a_population_learns_from_sums(tmp_path: Path) -> None:
     """With a reward that evolves, and discounts by the names of sums."""
     words = (

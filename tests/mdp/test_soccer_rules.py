@@ -158,6 +158,7 @@ def test_a_game_turned_round_is_the_same_game(ties: bool, others: int, strength:
         assert same(rules, after, turned(again)) >= count - others
 
 
+@pytest.mark.slow_cases(but=("weak",))
 @pytest.mark.parametrize("strength", ["weak", "middle", "strong"])
 def test_a_whole_game_without_scatter_is_the_same_turned_round(strength: Any) -> None:
     rules, keys = Rules(team_size=3, seconds=20, restart=Restart(scatter=0.0)), np.arange(1, 5).astype(np.uint64)

@@ -35,6 +35,7 @@ WORLDS: dict[str, World] = {
 EPISODES = Episodes(7, "told side")
 
 
+@pytest.mark.slow_cases(but=("walk", "pong, a battle", "soccer"))
 @pytest.mark.parametrize("name", WORLDS)
 def test_such_a_world_conforms(name: str) -> None:
     check(WORLDS[name], slots=2 * WORLDS[name].sides, decisions=30)
@@ -70,6 +71,7 @@ def test_a_slot_sees_the_side_that_its_key_gives_it_and_all_else_as_before(name:
     assert ends > 2 and len(sides) > 1
 
 
+@pytest.mark.slow_cases("game")
 @pytest.mark.parametrize("opponent", ["self", "game"])
 def test_games_of_other_programs(opponent: Any) -> None:
     with closing(Remote(command=TAG, opponent=opponent, tell_side=True)) as world:

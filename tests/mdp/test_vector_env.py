@@ -338,7 +338,7 @@ def test_a_slot_equals_an_environment_of_its_own(mode: AutoresetMode) -> None:
     assert (True, False) in ends and (False, True) in ends
 
 
-@pytest.mark.slow_cases(but=("0-DISABLED", "4-NEXT_STEP", "0-SAME_STEP"))
+@pytest.mark.slow_cases(but=("4-NEXT_STEP", "0-SAME_STEP"))
 @modes
 @pytest.mark.parametrize("lstm", [0, 4])
 def test_a_truncated_episode_is_bootstrapped_from_the_state_it_was_cut_at(mode: AutoresetMode, lstm: int) -> None:

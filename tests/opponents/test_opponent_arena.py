@@ -169,10 +169,7 @@ WORLDS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases(
-    "duel-memoryless", "teams-memoryless", "pairs in turn-recurrent", "three in turn-memoryless", "turns-recurrent",
-    "pong-memoryless",
-)  # fmt: skip
+@pytest.mark.slow_cases(but=("teams-recurrent", "turns-memoryless", "pong-recurrent"))
 @pytest.mark.parametrize("keys", [{}, {"net": Net(hidden=(8,), lstm=4)}], ids=["memoryless", "recurrent"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:
@@ -181,6 +178,7 @@ def test_it_is_an_arena_as_any_other(name: str, keys: dict[str, Any]) -> None:
     check(Opposed(world=WORLDS[name], keys=keys), slots=5 if team == 1 else 3 * team, decisions=40)
 
 
+@pytest.mark.slow_cases("duel")  # the longest, with two sides as pong
 @pytest.mark.parametrize("name", WORLDS)
 def test_against_itself_it_plays_the_games_of_all_sides(name: str) -> None:
     """With one deterministic policy on every side, it does not matter who decides for which.
@@ -218,6 +216,7 @@ def played(arena: Arena, world: World, number: int) -> list[list[Episode]]:
     return found
 
 
+@pytest.mark.slow_cases("duel")
 @pytest.mark.parametrize("name", ["pong", "duel", "teams"])
 def test_against_the_rule_player_it_plays_the_games_of_one_side(name: str) -> None:
     world, games, episodes = WORLDS[name], 4, Episodes(6, "rule")

@@ -116,7 +116,7 @@ def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tm
     assert bits(there) == bits(alone("synchronous", case))
 
 
-@pytest.mark.slow_cases(but=("3",))
+@pytest.mark.slow  # the test below compares workers with none as well
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same_bits(
     workers: int, alone: Callable[[str, str], Path], tmp_path: Path
@@ -358,6 +358,7 @@ def test_an_episode_of_unknown_length_that_does_not_fit_ends_the_run(
 # ------------------------------------------------------------------ what others make of it
 
 
+@pytest.mark.slow_cases(but=("one learner",))
 @pytest.mark.parametrize("words", [
     ("budget.steps=50",),
     ("ec=cem", "ec.population=2", "ec.sigma=1e-12", "ec.noise=0", "ec.noise_end=0", "budget.steps=1"),

@@ -63,7 +63,7 @@ class Group:
 # ------------------------------------------------------------------ members that fell behind, or went astray
 
 
-@pytest.mark.slow_cases("9")
+@pytest.mark.slow_cases("9", "0")
 @pytest.mark.parametrize("missed", [0, 1, MEMORY, MEMORY + 1])
 def test_a_member_that_missed_generations_catches_up_or_is_sent_all(missed: int) -> None:
     evolution, found, centre = followers(4, 4)

@@ -89,7 +89,7 @@ def test_the_genes_are_the_network_s_weights() -> None:
 
 
 def test_a_child_s_reward_comes_from_its_parents(tmp_path: Path) -> None:
-    assert go(*QUICK, *CASES["reward"], f"hydra.run.dir={tmp_path / 'run'}") == 0
+    assert go(*QUICK, *CASES["reward"], "budget.steps=2500", f"hydra.run.dir={tmp_path / 'run'}") == 0
     rows = journal(tmp_path / "run")
     assert {row["role"] for row in rows} == {"initial", "child"}
     assert all(sum(name.startswith("ec.reward.") for name in row["genes"]) == 13 for row in rows)

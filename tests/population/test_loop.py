@@ -117,7 +117,7 @@ def test_a_signal_does_not_wait_for_individuals_on_workers(
     assert evaluated(run) == evaluated(alone("rounds"))
 
 
-@pytest.mark.slow_cases(but=("3-es", "3-problem"))
+@pytest.mark.slow_cases(but=("3-es",))
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_change_nothing(workers: int, case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
@@ -427,6 +427,7 @@ def test_worlds_made_to_be_looked_at_are_closed(monkeypatch: pytest.MonkeyPatch)
     assert len(closed) == 4 and closed[-1] is experiment.mdp
 
 
+@pytest.mark.slow_cases("train-one world")
 @pytest.mark.parametrize("genes", [{}, {"mdp": {"length": [2, 18]}}], ids=["one world", "each its own"])
 @pytest.mark.parametrize("lifetime", ["play", "train"])
 def test_a_world_is_closed_once_after_all_that_is_played_in_it(
@@ -461,7 +462,7 @@ def faulty(fault: str, evolution: IndependentEvolution) -> Experiment:
     return dataclasses.replace(base, mdp=world, ec=evolution)
 
 
-@pytest.mark.slow_cases("fitness-train-12-processes", "observation-play-24-processes")
+@pytest.mark.slow_cases(but=("fitness-play-24-local", "fitness-train-12-local", "observation-play-24-local"))
 @pytest.mark.parametrize("cluster", [Local(), Processes(workers=1)], ids=["local", "processes"])
 @pytest.mark.parametrize(
     ("fault", "lifetime", "count"), [("observation", "play", 24), ("fitness", "play", 24), ("fitness", "train", 12)]

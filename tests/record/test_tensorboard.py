@@ -76,6 +76,7 @@ WHOLE = {"train/return": [(10, 1), (20, 2), (30, 3), (40, 4)], "eval/return_mean
 HEADER = 4
 
 
+@pytest.mark.slow_cases(*(f"{copied}-{kept}" for copied in (1, 4, 5) for kept in range(5)))
 @pytest.mark.parametrize("kept", range(5))
 @pytest.mark.parametrize("copied", range(7))
 def test_after_a_kill_and_a_resume_every_row_is_there_once(tmp_path: Path, kept: int, copied: int) -> None:

@@ -35,6 +35,7 @@ def without_ffmpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else find(name))
 
 
+@pytest.mark.slow_cases("size2-written2", "size1-written1")
 @pytest.mark.parametrize(
     ("size", "written"),
     [((210, 160), (630, 480)), ((401, 601), (402, 602)), ((84, 84), (504, 504)), ((7, 5), (484, 346))],

@@ -54,6 +54,17 @@ def check(name: str, compress: bool = False) -> None:
 CHOSEN = "elite, kl, strategy 3, elite"
 
 
+@pytest.mark.slow_cases(
+    but=(
+        "queue",
+        "circular",
+        "uniform",
+        "prioritized",
+        "elite, lag 3",
+        "elite, p_norm, strategy 1, ring",
+        "attentive, kl, strategy 3, elite",
+    )
+)  # other keys of two samplers
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_conforms(kind: str) -> None:
     check(kind)

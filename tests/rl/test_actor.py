@@ -223,6 +223,7 @@ def test_the_batches_of_members_lie_side_by_side() -> None:
 # ------------------------------------------------------------------ resume
 
 
+@pytest.mark.slow_cases("8-None", "0-5")
 @pytest.mark.parametrize("order", [None, 5])
 @pytest.mark.parametrize("lstm", [0, 8])
 def test_a_restored_actor_goes_on_exactly(lstm: int, order: int | None) -> None:

@@ -63,6 +63,7 @@ def played(arena: Arena, lstm: int) -> list[Any]:
     return [*out, learner.theta]
 
 
+@pytest.mark.slow_cases("0-delay_ms1", "5-None")
 @pytest.mark.parametrize("delay_ms", [None, (0.0, 1.0)])
 @pytest.mark.parametrize("lstm", [0, 5])
 def test_battles_give_the_batches_of_lockstep(lstm: int, delay_ms: tuple[float, float] | None) -> None:

@@ -175,7 +175,7 @@ def test_a_closed_run_leaves_nothing() -> None:
     assert learners_of(os.getpid()) == [] and files() == before
 
 
-@pytest.mark.slow_cases("15-was killed by SIGTERM")
+@pytest.mark.slow_cases(but=("9-was killed by SIGKILL",))
 @pytest.mark.parametrize(
     ("number", "told"),
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGTERM, "was killed by SIGTERM"),

@@ -89,6 +89,14 @@ def returns(told: list[Told], batch: PolicyGradientBatch, lam: float, passed: Ca
     return out
 
 
+@pytest.mark.slow_cases(
+    "duel-a2c-1.0",
+    "duel-ppo-1.0",
+    "duel-reinforce-1.0",
+    "deadly duel-reinforce-1.0",
+    "deadly duel-ppo-1.0",
+    "deadly duel-a2c-1.0",
+)
 @pytest.mark.parametrize("lam", [1.0, 0.8])
 @pytest.mark.parametrize("kind", HYPERS.values(), ids=HYPERS)
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)

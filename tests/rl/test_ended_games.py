@@ -89,6 +89,7 @@ class WatchSide:
         return {"fitness": float(not self.busy)}
 
 
+@pytest.mark.slow_cases("True-2", "False-3")
 @pytest.mark.parametrize("crowd", [2, 3])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_symmetric_game_has_a_mean_of_zero_whoever_decides_most(asynchronous: bool, crowd: int) -> None:

@@ -167,6 +167,7 @@ def test_the_value_of_the_only_state_is_a_fixed_point(
         assert taken == {0, 1} and "simulator lost" in caplog.text
 
 
+@pytest.mark.slow_cases("battles-3-every_tenth", "environments-3-tempting")
 @pytest.mark.parametrize("simulator", [every_tenth, tempting])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_replay_has_the_same_fixed_point(

@@ -15,7 +15,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow_cases(but=("vector",))
+@pytest.mark.slow  # such worlds conform in tests/mdp, and runs of others resume in tests/jobs
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(case: str, tmp_path: Path) -> None:
     words = (*QUICK, *CASES[case], "mdp.frame_skip=[2,5]", "mdp.skip_gamma=0.9", "rl.slots=4", "rl.minibatch=32")

@@ -71,6 +71,19 @@ def drawn(spec: Spec, rows: int, step: int) -> tuple[tuple[Tensor, ...], Tensor 
     return tuple(map(draw, spec.inputs)), legal if spec.masked else None, noise, start
 
 
+@pytest.mark.slow_cases(
+    "box-True",
+    "td3-True",
+    "state std-True",
+    "shared-True",
+    "normalised-True",
+    "sac-True",
+    "pictures-True",
+    "whitened-True",
+    "r2d2-True",
+    "several rewards-True",
+    "masked-True",
+)  # without noise there is less to go wrong
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_each_place_decides_as_its_policy_does_by_itself(case: str, deterministic: bool) -> None:

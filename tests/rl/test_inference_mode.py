@@ -70,6 +70,14 @@ def films(game: type[Game], lstm: int, order: int | None) -> None:
     assert len(list(film(learner_of(world, lstm), world, 0, 0, 1).frames)) > 2
 
 
+@pytest.mark.slow_cases(
+    "rollouts-8-lockstep",
+    "films-0-some slots",
+    "evaluations-0-some slots",
+    "rollouts-0-some slots",
+    "evaluations-8-lockstep",
+    "films-8-lockstep",
+)
 @pytest.mark.parametrize("order", [None, 1], ids=["lockstep", "some slots"])
 @pytest.mark.parametrize("lstm", [0, 8])
 @pytest.mark.parametrize("acting", [rollouts, evaluations, films])
@@ -104,7 +112,7 @@ def batches(learner: PolicyGradient, world: World, count: int) -> list[Tensor]:
     return out if carry is None else [*out, carry]
 
 
-@pytest.mark.slow_cases(but=("Wandering-8-some slots", "Pushing-0-lockstep"))
+@pytest.mark.slow_cases(but=("Wandering-8-some slots",))
 @pytest.mark.parametrize("order", [None, 1], ids=["lockstep", "some slots"])
 @pytest.mark.parametrize("lstm", [0, 8])
 @pytest.mark.parametrize("game", [Wandering, Pushing])

@@ -36,7 +36,9 @@ REPLAY: dict[str, Any] = {"slots": 2, "horizon": 16, "warm_up": 32, "batch": 8, 
     [
         pytest.param(PPO(**SHORT, minibatch=16), CARTPOLE, id="ppo"),
         pytest.param(PPO(**SHORT, minibatch=32, normalize_inputs=True), PENDULUM, id="ppo-normalised"),
-        pytest.param(PPO(slots=4, horizon=16, minibatch=32, net=Net(hidden=(8,), lstm=8)), Pong(), id="ppo-lstm"),
+        pytest.param(
+            PPO(slots=4, horizon=16, minibatch=32, passes=2, net=Net(hidden=(8,), lstm=8)), Pong(), id="ppo-lstm"
+        ),
         pytest.param(
             PPO(**SHORT, minibatch=16, compile=True),
             CARTPOLE,
@@ -62,7 +64,7 @@ def broken(**methods: Callable[..., Any]) -> PPO:
             made: Learner = kind(self, spec, seed, device)
             return made
 
-    return Mine(**SHORT, minibatch=16)
+    return Mine(**SHORT, minibatch=16, passes=2)
 
 
 def named(self: Learner, batch: Any, step: int, iteration: int) -> Any:
@@ -153,7 +155,7 @@ def test_a_loss_reads_its_own_keys_as_scheduled() -> None:
         1 - step / 256 for step in steps
     ]
     assert scheduled_fields(Scheduled) == ("lr", "entropy_coef", "scale")
-    check(Scheduled(**SHORT, minibatch=16, scale=Anneal(start=1.0, end=0.5, steps=256)), CARTPOLE)
+    check(Scheduled(**SHORT, minibatch=16, passes=2, scale=Anneal(start=1.0, end=0.5, steps=256)), CARTPOLE)
 
 
 def test_a_tensor_that_changes_in_place_is_no_frozen_number() -> None:

@@ -47,6 +47,7 @@ def watched(order: int | None, whiten: bool) -> tuple[Moments, list[list[Array]]
     return seen.moments, arena.noted
 
 
+@pytest.mark.slow_cases("64-True", "2-False")
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("block", [2, 64])
 def test_every_input_that_counts_is_seen_once_in_whatever_order(
@@ -88,6 +89,14 @@ def test_a_lockstep_world_needs_one_block_at_a_time(monkeypatch: pytest.MonkeyPa
     assert merged == [12, 12, 6]
 
 
+@pytest.mark.slow_cases(
+    "Pushing-net2-True",
+    "Wandering-net0-True",
+    "Pushing-net1-True",
+    "Pushing-net2-whiten",
+    "Wandering-net0-whiten",
+    "Wandering-net1-whiten",
+)
 @pytest.mark.parametrize("how", [True, "whiten"])
 @pytest.mark.parametrize("net", [Net(hidden=(8,)), Net(hidden=(8,), shared=True), Net(hidden=(8,), lstm=4)])
 @pytest.mark.parametrize("game", [Pushing, Wandering])

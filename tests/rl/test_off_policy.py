@@ -357,6 +357,7 @@ def test_training_apart_is_a_function_of_what_it_is_given(name: str) -> None:
         assert all(torch.equal(other[part], x) for part, x in ends[0].items())
 
 
+@pytest.mark.slow_cases(but=("td3", "sac", "ddpg, clipped"))
 @pytest.mark.parametrize(
     "hyper",
     [
@@ -446,6 +447,7 @@ def test_noise_explores_around_the_actor() -> None:
     torch.testing.assert_close(played.played, expected * torch.tensor([1.0, 2.0]))
 
 
+@pytest.mark.slow_cases(but=("8.0-8", "None-3", "1.0-3"))
 @pytest.mark.parametrize(("ratio", "batch"), [(8.0, 8), (2.0, 8), (20.0, 8), (1.0, 3), (None, 3), (None, 8)])
 def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float | None, batch: int) -> None:
     """None is one gradient step per transition, whatever the batch."""
@@ -454,6 +456,7 @@ def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float | No
     assert learner.gradient_steps == int((144 - 24) * (ratio or batch) / batch)
 
 
+@pytest.mark.slow_cases("keys2-6", "keys3-12")
 @pytest.mark.parametrize(
     ("keys", "steps"), [({}, 12), ({"batch": 4}, 24), ({"samples_per_step": 4.0}, 6), ({"warm_up": 60}, 12)]
 )

@@ -17,6 +17,20 @@ from evorl.rl.ppo import PPO
 from evorl.training.train import spec as spec_of
 
 
+@pytest.mark.slow_cases(
+    "box-1",
+    "state std-1",
+    "discrete-1",
+    "sac-1",
+    "td3-1",
+    "dqn-1",
+    "whitened-1",
+    "pictures-1",
+    "masked-1",
+    "normalised-1",
+    "several rewards-1",
+    "shared-1",
+)
 @pytest.mark.parametrize("rows", [1, ROWS])
 @pytest.mark.parametrize("case", CASES)
 def test_they_have_the_same_bits(case: str, rows: int) -> None:

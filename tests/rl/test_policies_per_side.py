@@ -70,6 +70,7 @@ def test_who_is_told_its_side_is_judged_as_any_other(tmp_path: Path, capsys: pyt
     assert "rule" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # a network learns from its side below, and a run resumes above
 def test_sides_with_other_observations_and_actions_learn_in_one_run(tmp_path: Path) -> None:
     """At random they get 3 of 8 points; each can have all by what it alone sees."""
     place = tmp_path / "run"

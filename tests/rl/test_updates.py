@@ -397,7 +397,7 @@ STATEFUL: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow_cases(but=("0-ppo", "2-reinforce", "0-a2c"))
+@pytest.mark.slow_cases(but=("0-ppo", "2-reinforce"))
 @pytest.mark.parametrize("hyper", STATEFUL, ids=["ppo", "ppo lstm", "a2c", "reinforce"])
 @pytest.mark.parametrize("updates", [0, 2])
 def test_a_restored_learner_goes_on_with_the_same_bits(hyper: Any, updates: int) -> None:

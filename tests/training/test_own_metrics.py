@@ -38,6 +38,7 @@ def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "own_loss", raising=False)
 
 
+@pytest.mark.slow_cases("own_loss/squared")
 @pytest.mark.parametrize("name", ["custom/squared", "own_loss/squared", "own_loss/critic/squared"])
 def test_the_names_of_ones_own(name: str, tmp_path: Path) -> None:
     assert go(*WORDS, f"+rl.name={name}", "hydra.run.dir=run") == 0
@@ -46,6 +47,7 @@ def test_the_names_of_ones_own(name: str, tmp_path: Path) -> None:
     assert losses and all(row[name] == pytest.approx(2 * row["loss/value"]) for row in losses)
 
 
+@pytest.mark.slow_cases(but=("own_loss/", "loss/squared", "custom/"))
 @pytest.mark.parametrize("name", ["loss/squared", "squared", "other/squared", "own_loss/", "own_loss/a b", "custom/"])
 def test_another_name_ends_the_run_with_a_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*WORDS, f"+rl.name='{name}'", "hydra.run.dir=run") == 1
