@@ -28,6 +28,7 @@
       this.battles = new Map();
       this.rewards = (offer.rewards ?? ["reward"]).length;
       this.results = offer.results ?? [];
+      this.sizes = offer.inputs.map((each) => each.shape.reduce((size, n) => size * n, 1));
       this.kinds = offer.inputs.map((each) => ((each.dtype ?? "float32") === "float32" ? "f4" : "u1"));
       this.discrete = offer.action.kind === "discrete";
       this.width = (this.discrete ? offer.action.n : offer.action.low).length;
@@ -105,7 +106,11 @@
       columns.reward.push(typeof reward === "number" ? [reward] : reward);
       columns.legal.push(legal);
       if (end) columns.results.push(this.results.map((name) => results[name]));
-      inputs.forEach((values, k) => this.inputs[k].push(values));
+      this.sizes.forEach((size, k) => {
+        const values = inputs[k], got = values && values.length;
+        if (got !== size) throw new Error(`input '${this.offer.inputs[k].name}' has ${size} numbers, and a row had ${got}`);
+        this.inputs[k].push(values);
+      });
       this.schedule();
     }
 

@@ -4,7 +4,7 @@ A game offers what its sides see and do, and plays battles that evorl begins:
 
     class Battle:
         def __init__(self, battle): ...            # battle.seed, battle.players: the sides that evorl decides for
-        def act(self, side, action): ...           # evorl's answer to battle.ask
+        def act(self, side, action): ...           # evorl's answer to battle.ask: a number, or a list of several
         def leave(self): ...                       # optional: the battle is not needed any more
 
     evorl_client.Client(OFFER, Battle).run()
@@ -23,6 +23,7 @@ import socket
 import struct
 from array import array
 from functools import lru_cache
+from math import prod
 
 PROTOCOL = 1
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2
@@ -40,6 +41,8 @@ class Client:
         rewards, results = offer.get("rewards", ["reward"]), offer.get("results", [])
         self._rewards, self._results = len(rewards), list(results)
         self._codes = ["f" if each.get("dtype", "float32") == "float32" else "B" for each in offer["inputs"]]
+        self._names = [each.get("name", str(k)) for k, each in enumerate(offer["inputs"])]
+        self._sizes = [prod(each["shape"]) for each in offer["inputs"]]
         self._masked = offer.get("masked", False)
         self._discrete, self._width = _form(offer["action"])
         self._heard = self._said = 0  # messages that have come, and those that evorl knows of
@@ -135,8 +138,10 @@ class Client:
         columns["cost"].append(cost)
         columns["end"].append(end)
         columns["reward"].extend((reward,) if self._rewards == 1 and not isinstance(reward, (list, tuple)) else reward)
-        for column, values in zip(self._inputs, inputs):
-            column.frombytes(values) if isinstance(values, (bytes, memoryview)) else column.extend(values)
+        if len(inputs) != len(self._inputs):
+            raise ValueError(f"a row has {len(self._inputs)} inputs ({', '.join(self._names)}), and got {len(inputs)}")
+        for k, values in enumerate(inputs):
+            self._take_input(k, values)
         if self._masked:
             columns["legal"] += bytes(legal)
         elif legal is not None:
@@ -146,6 +151,15 @@ class Client:
                 raise ValueError(f"an episode ends without its result {lacking[0]!r}, which the offer names")
             columns["results"].extend([results[name] for name in self._results])
         self._rows += 1
+
+    def _take_input(self, k, values):
+        column, before = self._inputs[k], len(self._inputs[k])
+        try:
+            column.frombytes(values) if isinstance(values, (bytes, memoryview)) else column.extend(values)
+        except TypeError as error:
+            raise TypeError(f"input {self._names[k]!r} takes a flat list of numbers, or bytes: {error}") from None
+        if (got := len(column) - before) != self._sizes[k]:
+            raise ValueError(f"input {self._names[k]!r} has {self._sizes[k]} numbers, and a row had {got}")
 
     def _flush(self):
         if self._rows or self._heard > self._said:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -238,7 +240,19 @@ def _world_name(run: RunRecord) -> str:
     """Return the config file's name, with what chooses a world of many: ``pong``, ``problem zdt1``."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
     key = GENERIC.get(name.lower())
+    if name.lower() == "remote":
+        return f"{name} {_program(run.config.get('mdp.command')) or run.config.get('mdp.listen')}"
     return f"{name} {run.config[key]}" if key is not None and key in run.config else name
+
+
+def _program(command: Any) -> str:
+    """The file that a command starts, without its folder: ``tag.py``; "" without a command."""
+    try:
+        words = shlex.split(str(command or ""))
+    except ValueError:
+        return str(command)
+    files = [word for word in words if re.search(r"\.\w+$", word) and not word.startswith("-") and " " not in word]
+    return Path((files or words or [""])[-1 if files else 0]).name
 
 
 def _leaves(run: RunRecord) -> dict[str, Any]:

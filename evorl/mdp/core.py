@@ -277,6 +277,11 @@ class World(Labels, ABC):
         """Why one process alone can play this world; empty: any number of processes can."""
         return ""
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the same key and the same actions repeat an episode."""
+        return True
+
     def commands(self) -> tuple[str, ...]:
         """Return the commands that this config starts. The run is refused unless each is on its command line."""
         return ()

@@ -342,3 +342,20 @@ def test_notes_name_their_world_where_a_report_has_several() -> None:
     told = warnings(groups, "pong")
     assert "pong: The groups have unlike budget.steps, which their differences may be due to." in told
     assert "pong: 2 of 2 runs not finished: their newest values are shown." in told
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"mdp.command": "{python} {clients}/python/tag.py"}, "remote tag.py"),
+        ({"mdp.command": "node {clients}/javascript/sumo/sumo.js --realtime"}, "remote sumo.js"),
+        ({"mdp.command": "'./my game.x86_64' --port={port} --speed=8.5"}, "remote my game.x86_64"),
+        ({"mdp.command": "godot3-server --path {clients}/godot -s march.gd"}, "remote march.gd"),
+        ({"mdp.command": "bash -c 'exec ./game.sh'"}, "remote bash"),
+        ({"mdp.command": "it's"}, "remote it's"),
+        ({"mdp.command": None, "mdp.listen": "127.0.0.1:5005"}, "remote 127.0.0.1:5005"),
+    ],
+)
+def test_games_in_other_programs_are_worlds_of_their_own(config: dict[str, Any], name: str) -> None:
+    run = RunRecord(directory=Path("a"), config={"seed": 1, **config}, choices={"mdp": "remote"})
+    assert [*runs_by_world([run])] == [name]

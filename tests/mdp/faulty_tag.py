@@ -62,6 +62,11 @@ class Faulty(tag.Tag):
         ask = self.battle.ask
         self.battle.ask = lambda side, view, legal, reward=0.0, cost=0: ask(side, view, legal, float("inf"), cost)
 
+    def unchecked(self, numbers):
+        """A row that the client would refuse."""
+        self.client()._sizes = [len(numbers)]
+        return [numbers]
+
     def hush(self):
         self.battle.ask = lambda *row: None
 
@@ -75,7 +80,8 @@ FAULTS = {
     "hush": lambda game, side, view: game.hush(),
     "cut": lambda game, side, view: game.cut(),
     "nan": lambda game, side, view: [[float("nan"), *view[0][1:]]],
-    "short": lambda game, side, view: [view[0][:3]],
+    "short": lambda game, side, view: game.unchecked(view[0][:3]),
+    "shape": lambda game, side, view: [view[0][:3]],
     "reward": lambda game, side, view: game.overpay(),
     "twice": lambda game, side, view: game.battle.ask(side, view, game.legal(side), 0.0, 1),
     "no choice": lambda game, side, view: game.forbid(),

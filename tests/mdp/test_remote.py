@@ -19,12 +19,14 @@ import pytest
 from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 import evorl.mdp
+from evorl.mdp.conformance import Nonconformity
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.address import listener
 from evorl.mdp.remote.battles import AWAY_S, HearingClock
 from evorl.mdp.remote.messages import Hello, Unplayable
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
+from evorl.mdp.remote.server import SERVERS
 from evorl.util.errors import BadRequest
 
 DECISIONS = 120
@@ -290,6 +292,42 @@ def test_a_unix_socket_that_a_killed_evorl_has_left_is_used_again(tmp_path: Path
     with pytest.raises(BadRequest, match=busy):
         listener(f"unix:{tmp_path}/file")
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_what_a_game_printed_before_it_ended_is_shown_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the traceback of a row that its client refuses."""
+    monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
+    said = "ended with exit code 1; it said last: ValueError: input 'view' has 4 numbers, and a row had 3"
+    with opened(2, f"{FAULTY} shape -") as arena, pytest.raises(Unplayable, match=said):
+        Records(arena).play(DECISIONS)
+    (shown,) = [text for text in caplog.messages if "printed at its end" in text]
+    assert "Traceback (most recent call last)" in shown and "tag.py" in shown and shown.count("\n") <= 40
+
+
+def test_a_check_of_a_game_that_does_not_repeat_itself_says_so() -> None:
+    with closing(Remote(command=f"{FAULTY} none - 0 mortal")) as world, pytest.raises(Nonconformity) as caught:
+        evorl.mdp.check(world)
+    assert str(caught.value) == "it says that it does not repeat itself (repeats=false), which this check needs"
+
+
+def test_who_connects_is_told_and_so_is_how_few_their_battles_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVORL_TOKEN", "t" * 16)
+    few = pytest.raises(Unplayable, match=r"no further game has connected to .*: 1 battles wait, and the 1 connected")
+    with closing(Remote(listen="127.0.0.1:0", start_s=2.0)) as world:
+        address = SERVERS[world._settings].address
+        environment = {**os.environ, "EVORL_ADDRESS": address.text}
+        one = "import evorl_client, tag; evorl_client.Client({**tag.OFFER, 'battles': 1}, tag.Tag).run()"
+        words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(CLIENTS / 'python')!r}); {one}"]
+        with subprocess.Popen(words, env=environment) as game, few:
+            try:
+                Records(world.arena(4, EPISODES)).play(1_000_000)
+            finally:
+                game.kill()
+    assert "tag has connected; 1 games play 1 battles at once\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow_cases("")

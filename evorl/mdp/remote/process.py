@@ -33,6 +33,8 @@ FLAG = re.compile(r"-\w*[^\Wcmerp]")
 """Their options before a file, such as ``-u``. Others (``-c``, ``-m``, ``-r``, ``--import``) may take the next word."""
 KEPT = 4096
 """Bytes of a game's output that are kept."""
+LINES = 40
+"""Of these, most lines that are shown when it ends."""
 
 
 class GameProcess:
@@ -79,6 +81,12 @@ class GameProcess:
         with suppress(OSError, ValueError):
             self.drain()
         return ending(status, bytes(self._output))
+
+    def last_lines(self) -> list[str]:
+        """The last of what it printed, after `end`; none if it still runs or was killed."""
+        if self._process.returncode is None or self.was_killed:
+            return []
+        return self._output.decode(errors="replace").strip().splitlines()[-LINES:]
 
     @property
     def was_killed(self) -> bool:

@@ -83,6 +83,7 @@ class GameServer:
         self._refusal = ""  # why a connection was refused while a game is waited for
         self._pause_until = 0.0
         self._waits_since: float | None = None
+        self._told: set[str] = set()  # last lines of processes that have been shown
         if settings.command is None:
             token = "that of EVORL_TOKEN" if os.environ.get("EVORL_TOKEN") else self._token
             say(f"waiting for games at {self.address.text}; their token is {token}", sys.stderr)
@@ -137,9 +138,17 @@ class GameServer:
         connection.link.close()
         if process is not None:
             why = (process.end(GRACE_S) if broke else None) or why
+            self._tell_output(process)
             self._drop(process)
         for owner, game in connection.owned():
             owner.lost.append((game, f"{connection.name} {why}", True))
+
+    def _tell_output(self, process: GameProcess) -> None:
+        """Show what a process printed before it ended by itself, such as a traceback; the same lines once."""
+        lines = process.last_lines()
+        if len(lines) > 1 and lines[-1] not in self._told:
+            self._told.add(lines[-1])
+            LOG.warning("%s printed at its end:\n%s", process.name, "\n".join(lines))
 
     def close(self) -> None:
         """End all processes and connections."""
@@ -196,6 +205,9 @@ class GameServer:
         self._offer, self._failed = self._offer or offer, 0
         if process is not None:
             process.greeted = True
+        else:
+            plays = sum(each.capacity for each in self._connections)
+            say(f"{hello.game} has connected; {len(self._connections)} games play {plays} battles at once", sys.stderr)
         link.trust()
         try:
             link.send(encoded(Welcome()))
@@ -327,12 +339,12 @@ class GameServer:
         self._waits_since = self._waits_since or moment
         if moment - self._waits_since > self.settings.start_s:
             have = sum(connection.capacity for connection in self._connections)
-            need = f"{len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
+            need = f": {len(self._queue)} battles wait, and the {len(self._connections)} connected games play {have}"
+            further, need = ("further ", need) if have else ("", "")
             self._waits_since = None
             raise Unplayable(
-                f"no game has connected to {self.address.text} in {self.settings.start_s:g} s (mdp.start_s)"
-                + (f": {need}" if have else "")
-                + self._refusal
+                f"no {further}game has connected to {self.address.text} in {self.settings.start_s:g} s (mdp.start_s)"
+                f"{need}{self._refusal}"
             )
 
 

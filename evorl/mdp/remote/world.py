@@ -69,6 +69,10 @@ class Remote(World):
     def alone(self) -> str:
         return f"one process can listen at {self.listen} (mdp.listen)" if address.is_one(self.listen) else ""
 
+    @property
+    def repeats(self) -> bool:
+        return self.protocol != "godot_rl" and self.offer.hello.repeats
+
     def commands(self) -> tuple[str, ...]:
         return () if self.command is None else (self.command,)
 
