@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
-from harness import go
 
 from evorl import reproduce
 from evorl.analysis.runs import RunRecord
@@ -145,8 +145,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The result of the table at another learning rate, in a folder of its own."""
     place = tmp_path_factory.mktemp("result")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setattr(parts, "_run", lambda command: go(*command[3:]))
+        patch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=place).returncode)
         sweeps = [*TABLE.profiles["ci"].parts]
         assert all(part.carry_out(place / "runs", ["rl.lr=1e-2"]) for part in sweeps)
     told = analyse(Results("ci", parts.runs_of(place / "runs", sweeps), {}))
@@ -176,8 +175,7 @@ def test_other_bits_on_a_processor_with_other_instructions_are_explained(result:
 
 
 def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parts, "_run", lambda command: go(*command[3:]))
+    monkeypatch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=tmp_path).returncode)
     assert verdicts(TABLE, tmp_path / "again", result) == {"PPO": check.Verdict(2, check.SAME_BITS)}
 
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))

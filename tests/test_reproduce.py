@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
-from harness import go
 from matplotlib.figure import Figure
 
 from evorl import reproduce
@@ -274,12 +274,10 @@ def test_a_stopped_reproduction_goes_on_and_a_finished_one_does_nothing(
     said: list[str] = []
 
     def run(command: Sequence[str]) -> int:
-        capsys.readouterr()
-        code = go(*command[3:])
-        said.append(capsys.readouterr().out)
-        return code
+        done = forked.evorl("run", *command[3:], cwd=tmp_path)
+        said.append(done.stdout)
+        return done.returncode
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parts, "_run", run)
     loop.reproduce(TABLE, asked(tmp_path))
     page = (tmp_path / "out" / "small.md").read_text()

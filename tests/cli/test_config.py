@@ -76,15 +76,15 @@ TUNED_FILES = sorted((config.CONF / overrides.TUNED).glob("*.yaml"))
 @pytest.mark.parametrize("path", TUNED_FILES, ids=name)
 def test_tuned_settings_are_keys_of_their_world_and_algorithm(path: Path) -> None:
     """As `test_every_file_composes_and_instantiates`, without the composition."""
-    said: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    said: Any = OmegaConf.to_container(OmegaConf.load(path))
     world, _, algorithm = path.stem.rpartition("_")
     assert (config.CONF / "mdp" / f"{world}.yaml").exists()
     assert {*said} <= {"defaults", "rl", "budget"}
     for other in said.get("defaults", []):
         assert other == "_self_" or (path.parent / f"{other}.yaml").exists()
-    lines = (config.CONF / "rl" / f"{algorithm}.yaml").read_text(encoding="utf-8").splitlines()
-    kind = write_conf.target(next(line for line in lines if line.startswith("_target_")))
-    typed(said.get("rl", {}), kind, "rl")
+    usual = OmegaConf.load(config.CONF / "rl" / f"{algorithm}.yaml")
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(usual, said.get("rl", {})))
+    typed(merged, write_conf.target(f"_target_: {merged.pop('_target_')}"), "rl")
     typed(said.get("budget", {}), Budget, "budget")
 
 
