@@ -324,7 +324,8 @@ def test_who_connects_is_told_and_so_is_how_few_their_battles_are(
         words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(CLIENTS / 'python')!r}); {one}"]
         with subprocess.Popen(words, env=environment) as game, few:
             try:
-                Records(world.arena(4, EPISODES)).play(1_000_000)
+                with closing(world.arena(4, EPISODES)) as arena:
+                    Records(arena).play(1_000_000)
             finally:
                 game.kill()
     assert "tag has connected; 1 games play 1 battles at once\n" in capsys.readouterr().err
