@@ -7,7 +7,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 # a module is compiled when it is first imported; all of them would take 45 seconds. Without its bytecode on the disk,
 # every process would compile PyTorch again, which takes a second.
 INSTALL := install --no-compile
-# Python 3.11's own pip needs a minute more to choose versions, and does it as well
+# Python 3.11's own pip takes a minute longer to choose versions; it will do where a newer one cannot be had
 NEWER := -m pip --disable-pip-version-check --no-input -qq install --upgrade pip
 unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)

@@ -5,7 +5,7 @@ and 2 worker processes with one thread each: ours with cluster=processes, EvoTor
 distributed=True, so that its actors sample and take gradients themselves. Each contestant is a live process that goes
 on with its own search in whole generations; they take turns, so whatever else the machine does hits all alike.
 Each library plays its own CartPole, so the ratio is of whole systems: evorl steps all episodes at once in NumPy, GymNE
-steps Gymnasium's environments one after the other, which without any policy make 76,000 steps per second and core.
+steps Gymnasium's environments one after the other: 50,000 to 76,000 steps per second and core without any policy.
 Before anything is measured each searches until its mean episode is longer than 450 of at most 500 steps, or a
 minute is over: steps are cheaper where episodes are long. Numbers are medians over the rounds.
 

@@ -118,7 +118,9 @@ def of_fittest(groups: Sequence[Group], title: str, read: Callable[[RunRecord], 
     """Return what is read of the fittest run that has it of each group, by title, for at most `MAX_GROUPS` groups."""
     logs: dict[str, T] = {}
     for group in groups:
-        for run in fittest_first(group.runs) if len(logs) < MAX_GROUPS else ():
+        if len(logs) == MAX_GROUPS:
+            break
+        for run in fittest_first(group.runs):
             if (log := read(run)) is not None:
                 which = f" ({run.directory.name})" if len(group.runs) > 1 else ""
                 logs[(f"{title}: {group.label}" if len(groups) > 1 else title) + which] = log

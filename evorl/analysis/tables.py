@@ -29,7 +29,7 @@ _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_m
 _WITH_INTERVAL = ("steps_per_second", "train/return", "fitness")
 _TERMINAL = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
 _NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
-# keys and genes may have such names, too
+# metrics in the CSV only; keys and genes may have names with such ends, too
 _CSV_ONLY = re.compile(r"eval/(.*_min|.*_max|episodes|stochastic_return_std)")
 
 

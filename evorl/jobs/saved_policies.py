@@ -92,10 +92,10 @@ def saved_policy(experiment: Experiment, path: Path, run: dict[str, Any], indivi
 
 def own_game(experiment: Experiment, saved: SavedPolicy) -> World | None:
     """The game of an individual that is evaluated in one of its own (``ec.lifetime=balance``); None for all others."""
-    from evorl.population.genes import with_values
-
     if saved.individual is None or saved.how is None or saved.how.evaluate is None:
         return None
+    from evorl.population.genes import with_values
+
     return with_values(experiment, saved.how.space.values(saved.individual.genes)).mdp
 
 
