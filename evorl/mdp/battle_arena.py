@@ -33,7 +33,6 @@ from evorl.mdp.core import (
     StepLimit,
     WorldError,
 )
-from evorl.mdp.decision_arrays import write_final_state, write_state
 from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.mdp.forms import Mismatch
@@ -75,7 +74,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
         self._action_bytes = np.dtype(self._dtype).itemsize * self._width
         self._newly_waiting: list[int] = []  # slots that began to wait since the last recv
-        self._waiting_after_load: list[int] = []  # in flight when saved, and waiting before the load ended
+        self._restored: list[int] = []  # those that waited when a loaded state was saved: received first, alone
         self._restarts = Restarts(_name(mdp), slots // self.sides)
         self._failed: set[int] = set()  # slots whose last decision failed, since they were received last
         self._failure: BaseException | None = None
@@ -84,18 +83,18 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._begin()
 
     def recv(self) -> Decisions:
-        if self._failure is None and not self._newly_waiting and all(entry.waits for entry in self._slot_states):
+        waiting = self._restored or self._newly_waiting
+        if self._failure is None and not waiting and all(entry.waits for entry in self._slot_states):
             raise RuntimeError("every slot waits for an answer: send before the next recv")
-        self._run(self._newly_waiting.__len__)
-        newly_waiting, rows = sorted(self._newly_waiting), self._rows
-        self._newly_waiting[:], self._waiting_after_load = self._waiting_after_load, []
-        rows.slots = np.array(newly_waiting, np.int64)
-        rows.cost = sum(self._slot_states[slot].cost for slot in newly_waiting if slot % self.sides == 0)
-        rows.results, rows.failed = [], []
-        if self._failed:
-            rows.failed = sorted(self._failed.intersection(newly_waiting))
-            self._failed.difference_update(rows.failed)
-        for slot in newly_waiting:
+        if not self._restored:
+            self._run(self._newly_waiting.__len__)
+        slots, rows = sorted(waiting), self._rows
+        waiting.clear()
+        rows.slots = np.array(slots, np.int64)
+        rows.cost = sum(self._slot_states[slot].cost for slot in slots if slot % self.sides == 0)
+        rows.results, rows.failed = [], sorted(self._failed.intersection(slots))
+        self._failed.difference_update(slots)
+        for slot in slots:
             entry = self._slot_states[slot]
             if entry.result is not None:
                 rows.results.append((slot, entry.result))
@@ -178,8 +177,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         for entry in self._slot_states:
             entry.loaded = None
         self._check_replay(slots, state["digest"])
-        self._waiting_after_load = [slot for slot in self._newly_waiting if not waits[slot]]
-        self._newly_waiting[:] = slots
+        self._newly_waiting[:] = [slot for slot in self._newly_waiting if not waits[slot]]
+        self._restored[:] = slots
         self._clear_outcomes(slots)
 
     def close(self) -> None:
@@ -210,7 +209,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         rows, sides = self._rows, self.sides
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
-        for slots in (self._newly_waiting, self._waiting_after_load, self._failed):
+        for slots in (self._newly_waiting, self._restored, self._failed):
             slots.clear()
         self._failure, self._leaving = None, False
         self._slot_states = [SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
@@ -289,7 +288,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         if entry.replay:
             entry.action = entry.replay.pop()
             return
-        write_state(self._rows, slot, self._forms.state(slot, state))
+        decision_arrays.write_state(self._rows, slot, self._forms.state(slot, state))
         entry.action, entry.waits, entry.shown = None, True, True
         self._newly_waiting.append(slot)
 
@@ -310,7 +309,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         rows, truncated = self._rows, step.truncated and not step.terminated  # terminated wins over truncated
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
         if truncated:
-            write_final_state(rows, slot, self._forms.state(slot, controller.state))
+            decision_arrays.write_final_state(rows, slot, self._forms.state(slot, controller.state))
         entry.result = {"length": float(entry.length), **controller.result()}
         entry.replay.clear()
 

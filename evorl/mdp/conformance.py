@@ -8,38 +8,30 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from evorl.mdp.begin import begin
 from evorl.mdp.core import (
     MDP,
-    Arena,
-    Array,
     Battle,
     Controller,
-    Decisions,
     SavedAtAnyTime,
     Spec,
     State,
     Step,
     World,
-    WorldError,
-    check_name,
-    heads,
 )
 from evorl.mdp.decision_arrays import BattleForms
-from evorl.mdp.forms import Mismatch, check_array, check_arrays, check_inputs, check_mask, strict
+from evorl.mdp.forms import Mismatch, check_inputs, check_mask, strict
+from evorl.mdp.playthrough import MAX_DECISIONS, Playthrough, Record, check_choices, check_finite
 from evorl.mdp.random_play import random_action
-from evorl.mdp.stacks import check_stacks
 from evorl.util.conformance import Nonconformity as Nonconformity
 from evorl.util.conformance import require
 from evorl.util.seed import Episodes, generator
 from evorl.util.text import say
 
-MAX_DECISIONS = 100_000
-"""Maximum number of decisions of a slot before an episode must end."""
 TIMEOUT_S = 30.0
 """Maximum wall time until one side of a battle must return."""
 
@@ -64,8 +56,8 @@ def check(
     An invalid spec raises `WorldError` itself.
     """
 
-    def playthrough(same_actions: bool = False, run: int = seed) -> _Playthrough:
-        return _Playthrough(begin(world, slots, Episodes(run, "conformance")), seed, same_actions, lives)
+    def playthrough(same_actions: bool = False, run: int = seed) -> Playthrough:
+        return Playthrough(begin(world, slots, Episodes(run, "conformance")), seed, same_actions, lives)
 
     with _no_leaks(), _sentences(), strict():
         require(world.repeats, "it says that it does not repeat itself (repeats=false), which this check needs")
@@ -79,183 +71,27 @@ def check(
         other = "with the same key and actions it saw something else, so it draws from more than the episode's seed"
         _check_equal(first.rows, again.rows, other)
         if varied:
-            _check_chance(playthrough, decisions)
+            _check_chance(playthrough, seed + 1, decisions)
         _check_resume(playthrough, decisions)
     chance = "other keys, " if varied else ""
     say(f"{type(world).__name__} passes: values, repetition, {chance}resume; {slots} slots, {decisions} decisions each")
 
 
-# ------------------------------------------------------------------ playing an arena
-
-
-class _Record(NamedTuple):
-    """One decision of a slot in comparable form."""
-
-    seen: tuple[bytes, ...]
-    outcome: tuple[bytes, bool, bool]
-    final: tuple[bytes, ...]
-    result: tuple[tuple[str, float], ...]
-
-
-class _Playthrough:
-    """An arena played with random legal actions; ``same_actions``: the same ones in every slot."""
-
-    def __init__(self, arena: Arena, seed: int, same_actions: bool, lives: bool) -> None:
-        self.arena, self.seed, self.same_actions, self.lives = arena, seed, same_actions, lives
-        self.rows: list[list[_Record]] = [[] for _ in range(arena.slots)]
-        self.restored = False  # its first rows go on from another playthrough
-        self.waiting: set[int] = set()
-        self.ended = self.cost = 0
-        self.stacks: dict[tuple[int, int], Array] = {}  # the last ones, by slot and number of the input
-        self.reported: set[str] | None = None  # the names of every episode's results
-
-    def play(self, decisions: int, ends: int = 0) -> _Playthrough:
-        """Play until every slot has seen ``decisions`` states and ``ends`` episodes have ended; then close."""
-        try:
-            while self.shortest < decisions or self.ended < ends:
-                require(
-                    self.shortest < MAX_DECISIONS,
-                    f"no episode ended in {MAX_DECISIONS} decisions: give it a time limit",
-                )
-                self.step()
-        finally:
-            self.arena.close()
-        self.arena.close()  # idempotent
-        return self
-
-    @property
-    def shortest(self) -> int:
-        return min(map(len, self.rows))
-
-    def step(self) -> None:
-        if self.waiting:
-            self._send()
-        self.recv()
-
-    def recv(self) -> Decisions:
-        decisions = self.decisions = self.arena.recv()
-        _check_decisions(decisions, self.arena)
-        slots = decisions.slots.tolist()
-        require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
-        results = _results(decisions)
-        for slot in slots:
-            self._note(slot, results.pop(slot, None))
-        require(not results, f"results came for the slots {sorted(results)}, which do not wait")
-        self.waiting |= set(slots)
-        self.cost += decisions.cost
-        return decisions
-
-    def _note(self, slot: int, result: dict[str, float] | None) -> None:
-        decisions = self.decisions
-        terminated, truncated = bool(decisions.terminated[slot]), bool(decisions.truncated[slot])
-        over = terminated or truncated
-        if not self.rows[slot] and not self.restored:
-            early = over or decisions.reward[slot].any()
-            require(not early, f"slot {slot} has a reward or an end before its first action")
-        require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
-        why = f"slot {slot} had to start its episode again: its world raised (see the log)"
-        require(slot not in decisions.failed, why)
-        reported = result is not None or self.lives
-        require(not over or reported, f"slot {slot} ended an episode without results")
-        if result is not None:
-            self.reported = set(result) if self.reported is None else self.reported
-            odd = sorted(self.reported ^ set(result))
-            require(not odd, f"slot {slot}: the results {odd} are those of some episodes only")
-        self.ended += over
-        try:
-            self._check_stacks(slot, over)
-        except WorldError as error:
-            raise Nonconformity(f"slot {slot}: {error}") from None
-        final = tuple(x[slot].tobytes() for x in decisions.final) if truncated else ()
-        outcome = (decisions.reward[slot].tobytes(), terminated, truncated)
-        self.rows[slot].append(_Record(_seen(decisions, slot), outcome, final, tuple(sorted((result or {}).items()))))
-
-    def _check_stacks(self, slot: int, over: bool) -> None:
-        for n, entry in enumerate(self.arena.spec.inputs):
-            seen, final = self.decisions.inputs[n][[slot]], self.decisions.final[n][[slot]]
-            before = self.stacks.get((slot, n), None if self.restored else seen)
-            if entry.stacked and before is not None:
-                check_stacks(entry, before, seen, np.array([over or (slot, n) not in self.stacks]))
-                if self.decisions.truncated[slot]:
-                    check_stacks(entry, before, final, np.array([False]))
-            self.stacks[slot, n] = seen
-
-    def _send(self) -> None:
-        spec, legal, slots = self.arena.spec, self.decisions.legal, sorted(self.waiting)
-        actions = [random_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
-        self.arena.send(np.array(slots, np.int64), np.stack(actions))
-        self.waiting.clear()
-
-    def _draw(self, slot: int) -> np.random.Generator:
-        return generator("conformance", self.seed, 0 if self.same_actions else slot, len(self.rows[slot]))
-
-
-def _seen(decisions: Decisions, slot: int) -> tuple[bytes, ...]:
-    parts = decisions.inputs if decisions.legal is None else (*decisions.inputs, decisions.legal)
-    return tuple(part[slot].tobytes() for part in parts)
-
-
 # ------------------------------------------------------------------ rules for an arena
 
 
-def _check_decisions(decisions: Decisions, arena: Arena) -> None:
-    spec, count = arena.spec, arena.slots
-    slots = decisions.slots
-    check_array("slots", slots, (len(slots),), "int64")
-    check_arrays(decisions, spec, count)
-    rising = len(slots) > 0 and slots[0] >= 0 and slots[-1] < count and bool((np.diff(slots) > 0).all())
-    require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
-    require(np.isfinite(decisions.reward[slots]).all(), "a reward is not finite")
-    both = slots[decisions.terminated[slots] & decisions.truncated[slots]]
-    require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
-    odd = sorted(set(decisions.failed) - set(slots.tolist()))
-    require(not odd, f"the slots {odd} failed and do not wait")
-    cost = decisions.cost
-    require(isinstance(cost, int | np.integer) and cost >= 0, f"cost must be a whole number >= 0, not {cost!r}")
-    _check_finite("inputs", decisions.inputs, spec, slots)
-    _check_finite("final", decisions.final, spec, slots[decisions.truncated[slots]])
-    for name, legal, rows in (
-        ("legal", decisions.legal, slots),
-        ("final_legal", decisions.final_legal, slots[decisions.truncated[slots]]),
-    ):
-        if legal is not None:
-            _check_choices(name, legal[rows], spec)
-
-
-def _check_finite(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array) -> None:
-    for it, array in zip(spec.inputs, arrays, strict=True):
-        require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
-
-
-def _check_choices(name: str, legal: Array, spec: Spec) -> None:
-    for head, mask in enumerate(np.split(legal, np.cumsum(heads(spec.action))[:-1], axis=1)):
-        require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
-
-
-def _results(decisions: Decisions) -> dict[int, dict[str, float]]:
-    for slot, result in decisions.results:
-        for name, value in result.items():
-            try:
-                check_name(name)
-            except WorldError as error:
-                raise Nonconformity(f"slot {slot}: {error}") from None
-            fine = isinstance(value, int | float | np.number) and np.isfinite(value)
-            require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
-    return dict(decisions.results)
-
-
-def _check_equal(a: list[list[_Record]], b: list[list[_Record]], what: str) -> None:
+def _check_equal(a: list[list[Record]], b: list[list[Record]], what: str) -> None:
     """Raise `Nonconformity` at the first decision in which the two playthroughs differ."""
     for slot, (left, right) in enumerate(zip(a, b, strict=True)):
         for number, (record, other_record) in enumerate(zip(left, right, strict=False)):
             if record != other_record:
-                fields = [name for name, x, y in zip(_Record._fields, record, other_record, strict=True) if x != y]
+                fields = [name for name, x, y in zip(Record._fields, record, other_record, strict=True) if x != y]
                 raise Nonconformity(f"slot {slot}, decision {number}: {what} ({', '.join(fields)})")
 
 
-def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
+def _check_chance(playthrough: Callable[..., Playthrough], other: int, decisions: int) -> None:
     first = playthrough(same_actions=True).play(decisions)
-    second = playthrough(same_actions=True, run=1).play(decisions)
+    second = playthrough(same_actions=True, run=other).play(decisions)
     cut = [[rows[:decisions] for rows in it.rows] for it in (first, second)]
     require(
         cut[0] != cut[1],
@@ -266,7 +102,7 @@ def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> N
         require(cut[0][:half] != cut[0][-half:], "all slots see the same (varied=False allows it)")
 
 
-def _check_resume(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
+def _check_resume(playthrough: Callable[..., Playthrough], decisions: int) -> None:
     """State saved in the middle, restored in a fresh arena: both continue identically."""
     first, second = playthrough(), playthrough()
     try:
@@ -287,7 +123,7 @@ def _check_resume(playthrough: Callable[..., _Playthrough], decisions: int) -> N
         second.arena.close()
 
 
-def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
+def _save_midway(playthrough: Playthrough, decisions: int) -> Any:
     """Return the state at the first moment after half the decisions at which it can be saved."""
     every = playthrough.arena.slots
     for _ in range(MAX_DECISIONS):
@@ -301,7 +137,7 @@ def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
     raise Nonconformity("there was no moment at which every slot waited, so its state cannot be saved")
 
 
-def _check_restored(playthrough: _Playthrough, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
+def _check_restored(playthrough: Playthrough, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
     decisions = playthrough.recv()
     require(playthrough.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
     require(decisions.cost == 0 and not decisions.results, "a restored arena counts steps or reports results again")
@@ -392,8 +228,8 @@ async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: in
 def _check_state(state: State, spec: Spec) -> None:
     arrays = tuple(np.asarray(value)[None] for value in state.inputs)
     check_inputs("a state's input", arrays, spec, 1)
-    _check_finite("a state's input", arrays, spec, np.array([0]))
+    check_finite("a state's input", arrays, spec, np.array([0]))
     legal = None if state.legal is None else np.asarray(state.legal)[None]
     check_mask("a state's legal", legal, spec, 1)
     if legal is not None:
-        _check_choices("a state's legal", legal, spec)
+        check_choices("a state's legal", legal, spec)

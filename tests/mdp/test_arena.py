@@ -7,6 +7,7 @@ import logging
 import select
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -670,6 +671,28 @@ def test_a_battle_that_cannot_be_replayed_says_why() -> None:
         replaying = True
         with pytest.raises(WorldError, match=r"Walk failed 3 times(?s:.*)Broken: this very cause"):
             fresh.load_state_dict(state)
+
+
+def test_a_slot_that_comes_between_a_load_and_the_next_recv_is_received_later() -> None:
+    """The world goes on while evorl loads the rest of a run."""
+    held = [True]
+
+    async def event(battle: WalkBattle, player: int, decision: int) -> None:
+        while player == 1 and decision == 1 and held[0]:
+            await asyncio.sleep(0.01)
+
+    world = Walk(sides=2, longest=99, event=event)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        for _ in range(2):
+            driver.recv()
+            driver.send()
+        assert driver.recv().slots.tolist() == [0]
+        fresh.load_state_dict(arena.state_dict())
+        held[0] = False
+        time.sleep(0.05)
+        assert fresh.recv().slots.tolist() == [0]
+        assert fresh.recv().slots.tolist() == [1]
 
 
 def test_a_decision_in_flight_that_fails_after_a_load_is_taken_back() -> None:

@@ -290,7 +290,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_rule_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evorl.mdp.conformance.MAX_DECISIONS", 200)
+    for module in ("conformance", "playthrough"):
+        monkeypatch.setattr(f"evorl.mdp.{module}.MAX_DECISIONS", 200)
     STOP.clear()
     try:
         with pytest.raises(Nonconformity, match=FAULTS[fault]):
@@ -387,10 +388,35 @@ def test_a_battle_with_too_many_controllers_is_reported(monkeypatch: pytest.Monk
         evorl.mdp.check(Walk(), decisions=10)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_other_keys_are_those_of_another_run(seed: int) -> None:
+    evorl.mdp.check(Walk(), decisions=10, seed=seed)
+
+
+def test_slots_that_come_after_a_load_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By chance, if it were tried at once: the games play on for as long as evorl takes to load the rest of a run."""
+
+    async def slow(battle: WalkBattle, player: int, decision: int) -> None:
+        await asyncio.sleep(0.01 + 0.01 * (battle.seed % 4))
+
+    world = Walk(event=slow)
+    evorl.mdp.check(world, slots=4, decisions=10)
+    load = BattleArena.load_state_dict
+
+    def load_with_all(self: BattleArena, state: StateDict) -> None:
+        load(self, state)
+        self._newly_waiting += self._restored
+        self._restored.clear()
+
+    monkeypatch.setattr(BattleArena, "load_state_dict", load_with_all)
+    with pytest.raises(Nonconformity, match="does not return the slots that waited when it was saved"):
+        evorl.mdp.check(world, slots=4, decisions=10)
+
+
 def test_returning_a_waiting_slot_again_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = BattleArena.send
     monkeypatch.setattr(BattleArena, "send", lambda self, slots, actions: real(self, slots[1:], actions[1:]))
-    monkeypatch.setattr("evorl.mdp.conformance._Playthrough._send", _send_some)
+    monkeypatch.setattr("evorl.mdp.playthrough.Playthrough._send", _send_some)
     arena_recv = BattleArena.recv
 
     def recv(self: BattleArena) -> Decisions:

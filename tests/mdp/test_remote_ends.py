@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,22 @@ def test_an_arena_is_saved_while_some_sides_do_not_wait(monkeypatch: pytest.Monk
     with closing(Remote(command=TAG)) as world:
         evorl.mdp.check(world, slots=6, decisions=30)
     assert saved == [False]
+
+
+def test_rows_that_come_between_a_load_and_the_next_recv_are_received_later() -> None:
+    """The game plays on while evorl loads the rest of a run. Here its rows come one after the other."""
+    command = f"{FAULTY} pieces -"
+    with opened(8, command) as arena:
+        records = Records(arena).play(3)
+        waiting = sorted(records.waiting)[:2]
+        records.waiting.difference_update(waiting)
+        records.send()
+        state = arena.state_dict()
+    with opened(8, command) as arena:
+        arena.load_state_dict(state)
+        time.sleep(0.3)
+        assert arena.recv().slots.tolist() == waiting
+        assert not set(arena.recv().slots.tolist()).intersection(waiting)
 
 
 def test_a_saved_arena_keeps_what_nobody_has_received_of_ended_episodes() -> None:

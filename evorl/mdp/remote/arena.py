@@ -67,19 +67,22 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
         self._results: dict[int, dict[str, float]] = {}
         self._held: dict[int, Rows] = {}  # first rows of episodes that begin anew, of slots that still wait
         self._fresh: list[int] = []  # slots that began to wait since the last recv
-        self._later: list[int] = []  # those of a loaded state that did not wait when it was saved
+        self._restored: list[int] = []  # those that waited when a loaded state was saved: received first, alone
         self._failed: set[int] = set()
         self._recovering = False  # a battle is played again
 
     # -------------------------------------------------------------- the arena
 
     def recv(self) -> Decisions:
-        if not self._fresh and every(self._waits):
+        if not self._fresh and not self._restored and every(self._waits):
             raise RuntimeError("every slot waits for an answer: send before the next recv")
-        self._wait(lambda: bool(self._battles.settled(self._fresh)))
-        fresh, rows = sorted(self._battles.settled(self._fresh)), self._rows
-        self._fresh = [slot for slot in self._fresh if slot not in fresh] if len(fresh) < len(self._fresh) else []
-        self._fresh, self._later = self._fresh + self._later, []
+        rows = self._rows
+        if self._restored:
+            fresh, self._restored = self._restored, []
+        else:
+            self._wait(lambda: bool(self._battles.settled(self._fresh)))
+            fresh = sorted(self._battles.settled(self._fresh))
+            self._fresh = [slot for slot in self._fresh if slot not in fresh] if len(fresh) < len(self._fresh) else []
         rows.slots = slots = np.array(fresh, np.int64)
         rows.cost = int(self._cost[slots].dot(self._counts[slots]))
         rows.results, rows.failed = [], []
@@ -364,8 +367,8 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
             self._waits[:] = waits
             self._broken[:] = state["broken"] | waits | (np.asarray(state["lengths"]) > 0)
             restore_states(self._rows, slots, state["seen"])
-        self._later = [slot for slot in self._fresh if not waits[slot]]
-        self._fresh = slots.tolist()
+        self._fresh = [slot for slot in self._fresh if not waits[slot]]
+        self._restored = slots.tolist()
         self._clear_outcomes(slots)
 
     def _clear_outcomes(self, slots: Array) -> None:
