@@ -104,8 +104,9 @@ class Copy:
             os.dup2(os.open(self.place / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
         os.chdir(self.place)
         os.environ["PYTHONPATH"] = sys.path[0] = str(self.place)
-        words = ["-x", "-p", "no:cacheprovider", f"--hypothesis-profile={PROFILE}", "-m", self.fast, *tests]
-        code = pytest.main(words)
+        # Python 3.11 may fail to parse the source for a traceback of pytest's own form after a timeout
+        words = ["-x", "--tb=native", "-p", "no:cacheprovider", f"--hypothesis-profile={PROFILE}", "-m", self.fast]
+        code = pytest.main([*words, *tests])
         sys.stdout.flush()
         os._exit(code)
 
