@@ -70,7 +70,7 @@ class Client:
         if not select.select([self._socket], [], [], timeout)[0]:
             return
         try:
-            data = self._socket.recv(1 << 18)
+            data = self._socket.recv(1 << 16)
         except ConnectionError:
             data = b""
         if not data:

@@ -68,8 +68,9 @@ class Form:
         ``watch``: the world's name, if successive values are those of one slot. A warning then names the inputs whose
         values float32 cannot distinguish.
         """
-        if type(value) is np.ndarray and value.dtype is self._exact and not batch and value.shape == self.shape:
-            return value  # as below, in a third of the time; most data is like this
+        if not batch and self.fits(value):
+            same: Array = value  # as below, in a third of the time; most data is like this
+            return same
         x = value if type(value) is np.ndarray else as_array(value)
         shape = (*batch, *self.shape)
         if x.shape != shape and not (self._number and x.shape in (batch, (*batch, 1))):
@@ -79,6 +80,10 @@ class Form:
         if watch and self._resolution is not None and x.dtype.itemsize > 2 and x.dtype != np.float32:
             self._resolution.see(x, watch)
         return x if x.shape == shape else x.reshape(shape)
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is an array [*shape] of just the declared dtype, all of whose numbers are allowed."""
+        return type(value) is np.ndarray and value.dtype is self._exact and value.shape == self.shape
 
     def _loses(self, x: Array) -> bool:
         """Whether the kind of the numbers, or one of them, is not as declared."""

@@ -42,7 +42,7 @@ def capture(function: Callable[..., Tree], *example: Tree) -> Replay:
     gpu = next((x.device for x in leaves(example) if x.is_cuda), None)
     if gpu is not None:
         return by_graph(cuda_graph, gpu, function, *example)
-    record = Trace.of(function, *example)
+    record = Trace.of(function, *example).without_views()
     # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
     # deprecated, too, for torch.export, which has no executor as light as this one
     tracer = cast(Any, torch._C)
@@ -154,14 +154,15 @@ class TraceCache:
         """``function(*arguments)``; see `Trace`."""
         tensors, form = flatten(arguments)
         key = (getattr(function, "__func__", function), *form)  # a method would keep its object
-        replay = self._replays.get(key)
-        if replay is None:
-            replay = self._recorded(key, function, *arguments)
-        result: Result = replay(*tensors)
+        result: Result = (self.known(key) or self.record(key, function, *arguments))(*tensors)
         return result
 
-    def _recorded(self, key: Any, function: Callable[..., Any], *arguments: Tree) -> Replay:
-        """The replay of this key, which another thread may have made by now."""
+    def known(self, key: Any) -> Replay | None:
+        """The replay that was made under this key."""
+        return self._replays.get(key)
+
+    def record(self, key: Any, function: Callable[..., Any], *arguments: Tree) -> Replay:
+        """Make the replay of this key, if no other thread has made it by now."""
         with self._recording, torch.inference_mode(False):
             if key not in self._replays:
                 self._replays[key] = self._make(function, *arguments)
@@ -235,6 +236,19 @@ class Trace:
         for key in last.keys() - {id(x) for x in self.results}:
             released[last[key]].append(key)
         return released
+
+    def without_views(self) -> Trace:
+        """The record without operations that only make views of what is no argument: one view will always do."""
+        anew, kept = {id(x) for x in self.example}, list[Call]()
+        results = {id(x) for x in self.results}
+        for call in self.calls:
+            read, made = ([x for x in tree_leaves(part) if isinstance(x, Tensor)] for part in (call[1:3], call.out))
+            views = {_memory(x) for x in made} <= {_memory(x) for x in read}
+            same = views and not call.operation._schema.is_mutable
+            if not same or any(id(x) in anew for x in read) or any(id(x) in results for x in made):
+                anew |= {id(x) for x in made}
+                kept.append(call)
+        return replace(self, calls=kept)
 
     def of_one_device(self) -> Trace:
         """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""

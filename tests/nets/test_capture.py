@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from evorl.cluster.processes.fork import forked
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
-from evorl.nets.capture import TraceCache, capture
+from evorl.nets.capture import Trace, TraceCache, capture
 from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, sample
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
@@ -148,6 +148,39 @@ def test_results_may_have_names_and_records_are_made_once_for_each_shape() -> No
             }  # fmt: skip
             assert [one.tolist() for one in records.replay(lambda x: (x + 1,), x)] == [(x + 1).tolist()]
     assert seen == [(2,), (3,)]
+
+
+def test_views_of_what_is_no_argument_are_made_once_and_show_what_it_holds() -> None:
+    """Weights that a function reads: a decision of a small network would spend a quarter of its time on their views."""
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    with torch.no_grad():
+
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            first, second = weights.split(2)
+            both = second.exp().view(1, 2)  # no view of weights, though one of what is made of them
+            return x @ first.view(2, 1), both + x, second.view(2, 1)
+
+        record = Trace.of(function, torch.ones(1, 2))
+        kept = [str(call.operation).split(".")[1] for call in record.without_views().calls]
+        assert kept == ["exp", "view", "mm", "add", "view"]
+        replay = capture(function, torch.ones(1, 2))
+        for number in range(2):
+            weights += number
+            x = torch.tensor([[5.0, float(number)]])
+            assert [out.tolist() for out in replay(x)] == [out.tolist() for out in function(x)]
+
+
+def test_what_is_written_in_place_is_no_view() -> None:
+    counted = torch.zeros(1)
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        counted.add_(1)
+        return (x + counted.view(1),)
+
+    with torch.no_grad():
+        replay = capture(function, torch.zeros(1))
+        before = counted.item()
+        assert [replay(torch.zeros(1))[0].item() for _ in range(3)] == [before + n for n in (1, 2, 3)]
 
 
 def test_several_threads_record_one_after_the_other() -> None:

@@ -68,8 +68,8 @@ def action(space: spaces.Space[Any]) -> Action:
 def encode(space: spaces.Space[Any], actions: Array) -> Sequence[Any]:
     """Return actions [B, K] as a new list of B actions of the environment."""
     if isinstance(space, spaces.Discrete):
-        choices: list[int] = (actions[:, 0] + space.start).tolist()
-        return choices
+        start = int(space.start)
+        return [choice + start for choice in actions[:, 0].tolist()]  # without arithmetic of NumPy, which takes longer
     return list(encode_all(space, actions))
 
 
@@ -77,7 +77,9 @@ def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
     """Return actions [B, K] as one new batched action of B environments."""
     if isinstance(space, spaces.Discrete):
         return np.asarray(actions[:, 0] + space.start, space.dtype)
-    rows = np.array(actions, space.dtype).reshape(-1, *(space.shape or ()))
+    rows = np.array(actions, space.dtype)
+    if rows.shape[1:] != space.shape:
+        rows = rows.reshape(-1, *(space.shape or ()))
     if isinstance(space, spaces.Box) and rows.dtype.itemsize > 4:
         np.clip(rows, space.low, space.high, out=rows)  # a bound as float32 may lie outside the space, by rounding
     return rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows

@@ -15,8 +15,8 @@ from evorl.mdp.remote.messages import MAX_FRAME, MAX_HELLO, Cut, Nonsense
 from evorl.mdp.remote.websocket import WebSocket
 
 LENGTH = struct.Struct("<I")
-PIECE = 1 << 18
-"""Bytes of one read."""
+PIECE = 1 << 16
+"""Bytes of one read: a larger buffer is mapped and unmapped by each read, which takes six times as long."""
 MAX_PASS = 1 << 22
 """Bytes that one peer may send before others are read, too."""
 MAX_UNSENT = 1 << 24
