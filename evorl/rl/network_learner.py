@@ -133,15 +133,9 @@ class NetworkLearner(Generic[H]):
             if self.device.type != "cpu":
                 moved = mapped(lambda x: x.to(self.device, non_blocking=True), (self.theta, *arguments))
                 return mapped(lambda x: x.cpu(), self._acts.replay(decide, *moved))
-            # all that tells one form of these arguments from another: to look at each tensor takes a tenth of a decision
-            key = (
-                getattr(decide, "__func__", decide),
-                id(self.theta),
-                len(noise),
-                len(extra),
-                legal is None,
-                start is None,
-            )
+            # what tells the forms of arguments apart: to look at each tensor would take a tenth of a decision
+            form = len(noise), len(extra), legal is None, carry is None, start is None
+            key = getattr(decide, "__func__", decide), id(self.theta), *form
             replay = self._acts.known(key) or self._acts.record(key, partial(decide, self.theta), *arguments)
             rows = [x for x in (legal, noise, carry, start) if x is not None]
             result: Result = replay(*extra, *statistics, *inputs, *rows)
