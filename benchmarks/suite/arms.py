@@ -51,8 +51,8 @@ WORLDS = {
     "humanoid": World("Humanoid", "Humanoid-v5", 110, 6000),
     "pong": World("vector Pong", None, -20, 20, digits=1),
     "duel": World("Duel", None, -2, 2, digits=2),
-    "atari": World("Atari Pong", None, -21, 21, digits=1),
-    "atari_noframeskip": World("Atari Pong (NoFrameskip)", None, -21, 21, digits=1),
+    "atari": World("Atari Boxing", None, 0, 100, digits=1),
+    "atari_noframeskip": World("Atari Boxing (NoFrameskip)", None, 0, 100, digits=1),
 }
 
 
