@@ -13,6 +13,7 @@ PAPER = Paper(
         "more_worlds",
         "other_learners",
         "tuned",
+        "atari",
         "pixels",
         "evolution",
         "searches",

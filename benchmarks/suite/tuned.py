@@ -5,8 +5,8 @@ a policy of each pair, and its returns are no measure of a learner. An evaluatio
 worlds of MuJoCo. TD3 plays its first 1,000 steps at random, on Swimmer the first 10,000. The runs shared a busy
 machine, so their seconds say little.
 
-profile=night has three seeds, longer runs and 20 episodes. The pairs that other tables have with that profile are not in
-it. Those of Atari are in the table `atari`.
+profile=night has three seeds, longer runs and 20 episodes. The pairs that other tables have with that profile are not
+in it. Those of Atari are in the table `atari`.
 """
 
 from __future__ import annotations
