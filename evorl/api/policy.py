@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evorl.api.threads import threads
-from evorl.mdp.core import Array, Discrete, Spec, World, first_choices, heads
+from evorl.mdp.core import Array, Box, Discrete, Spec, World, first_choices, heads
 from evorl.mdp.forms import Form, Mismatch, as_array
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Episode, Learner, play_of
@@ -191,13 +191,14 @@ class PlayedEpisode(NamedTuple):
 
 def _encoding(spec: Spec, space: Any) -> Callable[[Array], Any]:
     """What makes actions [B, K] those of a gymnasium space; without one they are numbers, or arrays [K]."""
-    if space is not None:
-        from evorl.mdp.gymnasium.spaces import encode, encode_all
+    discrete = isinstance(spec.action, Discrete)
+    if space is None:
+        return lambda played: played[:, 0].tolist() if discrete else played.copy()
+    if isinstance(spec.action, Box) and (space.dtype, space.shape) == (np.float32, (len(spec.action.low),)):
+        return lambda played: played.copy()  # they are the space's as they are
+    from evorl.mdp.gymnasium.spaces import encode, encode_all
 
-        return partial(encode if isinstance(spec.action, Discrete) else encode_all, space)
-    if isinstance(spec.action, Discrete):
-        return lambda played: played[:, 0].tolist()
-    return lambda played: played.copy()
+    return partial(encode if discrete else encode_all, space)
 
 
 def _by_space(space: Any, number: int) -> ReadInputs | None:
