@@ -103,8 +103,8 @@ def _check_chance(playthrough: Callable[..., Playthrough], other: int, decisions
 
 
 def _check_resume(playthrough: Callable[..., Playthrough], decisions: int) -> None:
-    """State saved in the middle, restored in a fresh arena: both continue identically."""
-    first, second = playthrough(), playthrough()
+    """State saved in the middle, restored in a fresh arena, and saved and restored once more: it continues alike."""
+    first, second, third = playthrough(), playthrough(), playthrough()
     try:
         state = _save_midway(first, decisions)
         kept = copy.deepcopy(state)
@@ -112,15 +112,17 @@ def _check_resume(playthrough: Callable[..., Playthrough], decisions: int) -> No
         last = {slot: first.rows[slot][-1].seen for slot in waiting}
         for _ in range(decisions):
             first.step()
-        second.arena.load_state_dict(kept)
-        second.restored = True
-        _check_restored(second, waiting, last)
-        second.rows = [rows[:n] for rows, n in zip(first.rows, before, strict=True)]
-        second.play(first.shortest)
-        _check_equal(first.rows, second.rows, "an arena restored from a saved state went another way")
+        for restored in (second, third):
+            restored.arena.load_state_dict(kept)
+            restored.restored = True
+            _check_restored(restored, waiting, last)
+            kept = copy.deepcopy(restored.arena.state_dict())
+        third.rows = [rows[:n] for rows, n in zip(first.rows, before, strict=True)]
+        third.play(first.shortest)
+        _check_equal(first.rows, third.rows, "an arena restored from a saved state went another way")
     finally:
-        first.arena.close()
-        second.arena.close()
+        for each in (first, second, third):
+            each.arena.close()
 
 
 def _save_midway(playthrough: Playthrough, decisions: int) -> Any:

@@ -382,7 +382,7 @@ class World(Labels, ABC):
 
         It is never closed and must hold nothing that this world does not. Raises `BadRequest` without such a limit.
         """
-        raise BadRequest(f"episodes of {self.title} have no limit in environment steps")
+        raise BadRequest(f"episodes of {self.title} cannot be cut after a number of environment steps")
 
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, Box, Decisions, Input, Spec, State, heads
+from evorl.mdp.core import Action, Array, Box, Decisions, Input, Spec, State, WorldError, heads
 from evorl.mdp.forms import Form, Mismatch
 from evorl.util.types import StateDict
 
@@ -95,6 +95,16 @@ def digest(rows: Decisions, slot: int) -> int:
     for x in read_state(rows, slot).inputs:
         value.update(x.tobytes())
     return int.from_bytes(value.digest(), "little")
+
+
+def check_digests(rows: Decisions, slots: Collection[int], digests: Array, name: str) -> None:
+    """Raise `WorldError` if a slot does not show the observation with its digest (0: unknown)."""
+    for slot in slots:
+        if digests[slot] and digest(rows, slot) != digests[slot]:
+            raise WorldError(
+                f"{name}, slot {slot}: replaying the episode led to another state; "
+                "only a world that is deterministic given seed and actions can be resumed"
+            )
 
 
 def save_states(rows: Decisions, slots: Array) -> StateDict:

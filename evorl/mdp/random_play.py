@@ -13,6 +13,9 @@ from evorl.mdp.core import Array, Box, Spec, World, heads
 from evorl.mdp.decision_arrays import action_format
 from evorl.util.seed import Episodes, generator
 
+PATIENCE_S = 5.0
+"""Approximate limit on the wall time of the episode that `result_names` plays."""
+
 
 def random_action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:
     """Return a random legal action [K]."""
@@ -27,13 +30,13 @@ def random_action(spec: Spec, legal: Array | None, draw: np.random.Generator) ->
     return np.array([draw.choice(np.flatnonzero(mask)) for mask in masks], dtype)
 
 
-def result_names(world: World, seconds: float) -> frozenset[str] | None:
+def result_names(world: World) -> frozenset[str] | None:
     """Play one random episode and return the names of its results, which are the same for all episodes.
 
-    Returns None if no episode ends within about ``seconds``, or if the world fails (training will report the cause).
+    Returns None if no episode ends within about `PATIENCE_S`, or if the world fails (training will report the cause).
     A copy of the world plays, so that processes forked later share nothing that a world opens at its first step.
     """
-    ends, draw = time.monotonic() + seconds, generator("reported")
+    ends, draw = time.monotonic() + PATIENCE_S, generator("reported")
     try:
         with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "reported"))) as arena:
             while time.monotonic() < ends:

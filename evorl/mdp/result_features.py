@@ -57,13 +57,16 @@ class ResultFeatures(WrappedArena):
                 f"no result {wrong[0]} is known during a game{nearest(wrong[0], known) or listed}", "features"
             )
 
+    def _of_world(self, slot: int) -> Mapping[str, float]:
+        """The results of the slot's present episode that the world itself knows."""
+        return self.arena.results_so_far(slot) if isinstance(self.arena, ResultsSoFar) else {}
+
     def _so_far(self, slot: int) -> dict[str, float]:
-        """The results of the slot's present episode."""
+        """The results of the slot's present episode. Rewards and decisions are those of the learner."""
         rewards = self._rewards[slot]
-        own = self.arena.results_so_far(slot) if isinstance(self.arena, ResultsSoFar) else {}
         names = [f"return_{name}" for name in self.spec.rewards]
         general = {"return": float(rewards.sum()), "length": float(self._length[slot])}
-        return {**general, **dict(zip(names, rewards.tolist(), strict=True)), **own}
+        return {**general, **dict(zip(names, rewards.tolist(), strict=True)), **self._of_world(slot)}
 
     def recv(self) -> Decisions:
         decisions, self._first = self._first or self.arena.recv(), None
@@ -76,7 +79,9 @@ class ResultFeatures(WrappedArena):
         over = acted[decisions.terminated[acted] | decisions.truncated[acted]]
         results = dict(decisions.results)
         for slot in over.tolist():
-            self._write(self._last, slot, {**self._so_far(slot), **results.get(slot, {})})
+            # a report's own return and length are of the world's rewards and steps, another scale than before
+            reported = {name: x for name, x in results.get(slot, {}).items() if name in self._of_world(slot)}
+            self._write(self._last, slot, {**self._so_far(slot), **reported})
         self._rewards[over], self._length[over] = 0, 0
         for slot in rows.tolist():
             self._write(self._row, slot, self._so_far(slot))

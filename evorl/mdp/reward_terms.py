@@ -21,12 +21,15 @@ from itertools import accumulate
 import numpy as np
 
 from evorl.mdp.core import Array, Spec, WorldError, check_name
+from evorl.mdp.random_play import result_names
 from evorl.mdp.result_features import feature_names
 from evorl.mdp.rewarded_world import RewardedWorld, Rewards, flat
 from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.typed import unknown
 
 KEY = "reward"
+GENERAL = frozenset({"return", "length"})
+"""Results that an episode of any world has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,14 @@ class Rewarded(RewardedWorld):
 
     def rewards(self, spec: Spec) -> TermRewards:
         return TermRewards(self, spec)
+
+    def check_results(self) -> None:
+        """Raise `BadRequest` for a result that the world does not report at the end of a random episode."""
+        if self.terms.results.keys() <= GENERAL or (own := result_names(self.world)) is None:
+            return
+        for name in self.terms.results:
+            if name not in own | GENERAL:
+                raise unknown(name, sorted(own | GENERAL), f"{KEY}.results")
 
 
 class TermRewards(Rewards):

@@ -122,10 +122,10 @@ class RewardedArena(WrappedArena):
             self._value[rows] = self.rewards.value(decisions.inputs)[rows]
             new = rows[acted[rows]]
             self._reward[new, 0] += self.rewards.added(self._before, self._after(decisions))[new]
-        for slot, results in decisions.results:
+        told = [(slot, {"return": float(self._return[slot]), **results}) for slot, results in decisions.results]
+        for slot, results in told:
             if acted[slot]:
                 self._reward[slot, 0] += self.rewards.of_results(results)
-        told = [(slot, {"return": float(self._return[slot]), **results}) for slot, results in decisions.results]
         return replace(decisions, reward=self._reward, results=told)
 
     def _add_own(self, decisions: Decisions) -> None:
@@ -151,12 +151,12 @@ class RewardedArena(WrappedArena):
     def state_dict(self) -> StateDict:
         """With what actions in flight began from. f of the present observations follows from these."""
         return {
-            **self.arena.state_dict(),
+            "within": self.arena.state_dict(),
             "rewarded": {"before": self._before.copy(), "in_flight": self._in_flight.copy(), "own": self._own.copy()},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.arena.load_state_dict(state)
+        self.arena.load_state_dict(state.get("within", state))  # in runs of older versions the two were one
         own = state.get("rewarded", {"before": self._before, "in_flight": False})  # missing in runs of older versions
         self._before[:], self._in_flight[:] = own["before"], own["in_flight"]
         self._acted[:] = self._in_flight

@@ -31,6 +31,7 @@ Replay = Callable[..., Any]
 
 _ATEN = torch.ops.aten
 _MOVE = _ATEN._to_copy.default
+_VIEW, _RESHAPE = _ATEN.view.default, _ATEN.reshape.default
 _BOOKKEEPING = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh.default)  # autograd's, no arithmetic
 
 
@@ -218,6 +219,8 @@ class Trace:
             if operation in _BOOKKEEPING:
                 present_of[id(out)] = present(args[0])
             else:
+                # the example was contiguous; an argument that is not, as a picture with channels last, may have no view
+                operation = _RESHAPE if operation is _VIEW else operation
                 new = operation(*tree_map(present, args), **tree_map(present, kwargs))
                 present_of.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
             for key in done:  # else all of them would be in memory at once

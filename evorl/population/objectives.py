@@ -18,8 +18,6 @@ from evorl.rl.core import Episode
 Array = NDArray[Any]
 POINTS = "points"
 """The result with the points of an individual in the games that it learned from, against other individuals."""
-PATIENCE_S = 5.0
-"""Approximate limit on the wall time of the one episode that `check_results` plays."""
 
 
 def result_of_episodes(
@@ -71,13 +69,13 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
     """Raise `BadRequest` for a wanted result that evaluations in this world do not have.
 
     ``wanted`` maps each result's name to the config key that names it. ``more`` are known names beside those of an
-    episode. If a name is still unknown, one episode is played to see what the world reports. If that takes longer than
-    about `PATIENCE_S`, the check passes.
+    episode. If a name is still unknown, one episode is played to see what the world reports (`result_names`). If that
+    takes too long, the check passes.
     """
     known = {"fitness", *more} | (set() if isinstance(world, Problem) else {"return", "length"})
     if wanted.keys() <= known:
         return
-    own = world.names if isinstance(world, Problem) else result_names(world.evaluation_world(), PATIENCE_S)
+    own = world.names if isinstance(world, Problem) else result_names(world.evaluation_world())
     if own is None:
         return
     for name, key in wanted.items():

@@ -31,7 +31,7 @@ from evorl.population.opposed import ACTING, appointed, games_of, layout_of, pla
 from evorl.population.results import WITHOUT_RESULT, IndividualResult, TaskResult, failed_result, why, with_seconds
 from evorl.rl.core import Learner, inherited, optimizers
 from evorl.training.experiment import Experiment
-from evorl.training.train import Run, spec
+from evorl.training.train import Run, spec, training_spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import with_whole_rows
@@ -43,7 +43,7 @@ def train_plan(
     experiment: Experiment, evolution: IndependentEvolution, kind: type[TrainEvaluator] | None = None
 ) -> EvaluationPlan:
     """``kind``: the class of the evaluator, if not `TrainEvaluator`."""
-    world = spec(experiment.training_world)
+    world = training_spec(experiment)
     searched = genes(evolution.genes, experiment)
     if evolution.reward.kind != "none":
         searched += evolution.reward.genes(RewardNetwork.weights(numbers(world), evolution.reward.hidden))

@@ -7,7 +7,7 @@ from typing import Any
 
 OPTIONS = ("alpha", "beta", "eta")
 """Keys of ``rl`` that priorities had."""
-FOOTBALL = "evorl.mdp.football.Football"
+FOOTBALL, REMOTE = "evorl.mdp.football.Football", "evorl.mdp.remote.Remote"
 EQUAL = {"rule": 1.0, "runs": 1.0, "past": 1.0}
 """Weights of opponents by default."""
 PER_REWARD = ("gamma", "lam")
@@ -21,7 +21,8 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
       learners of rollouts had a ``share`` in each part of ``replay``.
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
-    * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, and are refused today.
+    * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, ``rl.epsilon_spread`` with
+      one slot, and ``mdp.processes`` without a command or with ``protocol=godot_rl``. They are refused today.
 
     Any other config is returned as it is.
     """
@@ -30,8 +31,12 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         ec["warm_up_actions"] = _of_warm_up(ec.pop("tell_warm_up"), rl)
     if mdp.get("_target_") == FOOTBALL:
         rl |= {key: _of_football(rl[key]) for key in PER_REWARD if isinstance(rl.get(key), Mapping)}
+    if rl.get("epsilon_spread") and rl.get("slots") == 1:
+        rl["epsilon_spread"] = 0.0
+    if mdp.get("_target_") == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
+        mdp["processes"] = 1
     rl, opponents = _of_replay(rl), _of_opponents(config.get("opponents"))
-    present = {"rl": rl, "ec": ec, "opponents": opponents}
+    present = {"rl": rl, "ec": ec, "mdp": mdp, "opponents": opponents}
     return {**config, **{key: part for key, part in present.items() if part}}
 
 

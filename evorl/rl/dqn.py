@@ -85,6 +85,8 @@ class DQN(ReplayHyper):
                 raise BadRequest("is a probability, at most 1", "epsilon")
         if self.distribution == "c51" and (self.atoms < 2 or self.support[0] >= self.support[1]):
             raise BadRequest("c51 needs at least 2 atoms and a support [low, high] with low < high", "support")
+        if self.epsilon_spread and self.slots == 1:
+            raise BadRequest("is over the slots of a member, and there is one (slots)", "epsilon_spread")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner[DQN]:
         return Learner(self, spec, seed, device)

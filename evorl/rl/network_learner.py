@@ -135,7 +135,7 @@ class NetworkLearner(Generic[H]):
                 return mapped(lambda x: x.cpu(), self._acts.replay(decide, *moved))
             # what tells the forms of arguments apart: to look at each tensor would take a tenth of a decision
             form = len(noise), len(extra), legal is None, carry is None, start is None
-            key = getattr(decide, "__func__", decide), id(self.theta), *form
+            key = getattr(decide, "__func__", decide), id(self.theta), *form, *[x.dtype for x in inputs]
             replay = self._acts.known(key) or self._acts.record(key, partial(decide, self.theta), *arguments)
             rows = [x for x in (legal, noise, carry, start) if x is not None]
             result: Result = replay(*extra, *statistics, *inputs, *rows)

@@ -20,6 +20,7 @@ from evorl.mdp.begin import begin
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.reward_terms import KEY as REWARD
+from evorl.mdp.reward_terms import Rewarded
 from evorl.nets.compiled import require_compiler
 from evorl.opponents.core import Pooled
 from evorl.opponents.pool import Opponent, Pool
@@ -66,7 +67,7 @@ class Run:
         kinds = forms(hyper, others)
         kind = partial(OpposedSampler, opponents, kinds.further) if isinstance(opponents, Pooled) else Sampler
         member = partial(kind, world, hyper, experiment.seed, here)
-        self.spec = spec(world)  # before other questions to the world: it says which key is refused
+        self.spec = training_spec(experiment)  # before other questions to the world: it says which key is refused
         sides = experiment.learning_sides
         self.window_size = max(WINDOW - WINDOW % sides, sides)
         make = partial(hyper.learner, self.spec, experiment.seed)
@@ -219,6 +220,15 @@ def spec(world: World) -> Spec:
         raise BadRequest(str(error), "mdp.id") from None
     arena.close()
     return arena.spec
+
+
+def training_spec(experiment: Experiment) -> Spec:
+    """Return the `Spec` of the world of training. Raises `BadRequest`, also for unknown results in ``reward``."""
+    world = experiment.training_world
+    found = spec(world)
+    if isinstance(world, Rewarded):
+        world.check_results()
+    return found
 
 
 def policy_spec(experiment: Experiment) -> Spec:

@@ -14,6 +14,7 @@ from evorl.mdp.begin import begin
 from evorl.mdp.conformance import check
 from evorl.mdp.core import World
 from evorl.mdp.duel import Duel
+from evorl.mdp.duel.characters import Ground
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.pong import Pong
 from evorl.mdp.random_play import random_action
@@ -30,6 +31,10 @@ WORLDS: dict[str, World] = {
     "own times": Duel(side="both", features=("damage_dealt", "return_win", "length")),
     "no results of its own": Walk(sides=2, features=("return_place", "return", "length")),
     "gymnasium": Gymnasium(id="CartPole-v1", time_limit=9, features=("return",)),
+    "other scales": Gymnasium(
+        id="Pendulum-v1", time_limit=36, frame_skip=3, reward_scale=0.01, features=("return", "length")
+    ),
+    "cut": Duel(side="both", features=("return_win", "length"), ground=Ground(limit=2.0)),
 }
 EPISODES = Episodes(3, "features")
 
@@ -50,7 +55,7 @@ def test_they_are_sums_so_far_and_at_the_end_what_is_reported(name: str) -> None
                     rewards[slot] += before.reward[slot]
                     length[slot] += 1
                 if over:
-                    known = sums(plain.spec.rewards, rewards[slot], length[slot]) | results[slot]
+                    known = results[slot] | sums(plain.spec.rewards, rewards[slot], length[slot])
                     if before.truncated[slot]:
                         np.testing.assert_allclose(now.final[-1][slot], [known[x] for x in world.features], rtol=1e-5)
                     rewards[slot], length[slot], ends = 0, 0, ends + 1

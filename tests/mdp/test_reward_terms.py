@@ -13,8 +13,10 @@ from harness import QUICK, experiment_of, go
 
 from evorl.mdp.conformance import check
 from evorl.mdp.core import Discrete, Input, Spec, StepsTogether, WorldError
+from evorl.mdp.pong import Pong
 from evorl.mdp.random_play import random_action
 from evorl.mdp.reward_terms import Rewarded, Terms, features
+from evorl.mdp.shaped import Shaped
 from evorl.training.train import spec
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
@@ -161,6 +163,27 @@ def test_a_result_that_the_world_does_not_report_ends_the_run_with_a_line() -> N
     with pytest.raises(WorldError, match=r"reward.results: the world has no result goals; it has: length, return"):
         for _ in range(30):
             arena.send(arena.recv().slots, np.array([[0]]))
+
+
+def test_a_wrong_name_of_a_result_is_refused_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("mdp=pong", "mdp.rounds=1", *QUICK, f"hydra.run.dir={tmp_path / 'run'}")
+    assert go(*words, "+reward.results.scoer=1") == 2
+    line = "evorl: reward.results.scoer: unknown key; did you mean reward.results.score?\n"
+    assert capsys.readouterr().err == line and not (tmp_path / "run").exists()
+
+
+def test_the_return_of_an_episode_is_a_result_also_where_the_world_reports_none() -> None:
+    world = rewarded("truncated and terminated", Terms(results={"return": 2.0}))
+    world.check_results()
+    check(world, slots=2, decisions=20)
+
+
+def test_rewards_around_other_rewards_resume_exactly() -> None:
+    inner = Shaped(
+        world=Pong(rounds=2, round_steps=30), kind="potential", gamma=0.9,
+        reward=lambda inputs: np.asarray(inputs[0][:, 0], float),
+    )  # fmt: skip
+    check(Rewarded(world=inner, terms=Terms(weights={"score": 2.0}), gamma=0.9), slots=2, decisions=60)
 
 
 def test_populations_that_only_play_have_no_use_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

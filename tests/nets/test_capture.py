@@ -183,6 +183,17 @@ def test_what_is_written_in_place_is_no_view() -> None:
         assert [replay(torch.zeros(1))[0].item() for _ in range(3)] == [before + n for n in (1, 2, 3)]
 
 
+def test_an_argument_may_lie_in_memory_in_another_way_than_the_example() -> None:
+    """As pictures with channels last do, which have no view that is flat."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.flatten(1) + 1, x.float().flatten(1).sum(1))
+
+    replay = capture(function, torch.zeros(2, 3, 4))
+    x = torch.arange(24.0).reshape(2, 4, 3).mT
+    assert [out.tolist() for out in replay(x)] == [out.tolist() for out in function(x)]
+
+
 def test_several_threads_record_one_after_the_other() -> None:
     """Two at once found each other's parameters in the network that both of them recorded."""
     at_work, most, shapes = [0], [0], list[int]()

@@ -321,7 +321,10 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=openai_es", "ec.cap=-3"), "ec.cap: must be above 1, or episodes get shorter and shorter; got -3"),
         (("ec=openai_es", "ec.cap=2", "ec.lifetime=train"), "ec.cap: is for episodes that weights play"),
         (("ec=openai_es", "ec.cap=2", "mdp=problem"), "ec.cap: is for episodes that weights play"),
-        (("ec=openai_es", "ec.cap=2", "mdp=pong"), "ec.cap: episodes of Pong have no limit in environment steps"),
+        (
+            ("ec=openai_es", "ec.cap=2", "mdp=pong"),
+            "ec.cap: episodes of Pong cannot be cut after a number of environment steps",
+        ),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
         (("ec=openai_es", "rl=dqn"), "ec: plays the weights of a policy, and this learner has action values; rl=ppo"),
         (("ec=map_elites",), "evorl: ec.descriptors: map_elites needs at least one"),

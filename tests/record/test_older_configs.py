@@ -12,7 +12,7 @@ from harness import QUICK, experiment_of, fingerprint, go
 from evorl.analysis.runs import read_run
 from evorl.cli.config import compose, experiment_of_run, opened, read_run_config, resolved
 from evorl.mdp.football import Football
-from evorl.record.older_configs import FOOTBALL, with_present_keys
+from evorl.record.older_configs import FOOTBALL, REMOTE, with_present_keys
 
 ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
 PRIORITY = {"alpha": 0.6, "beta": 0.4}
@@ -116,3 +116,11 @@ def test_settings_of_opponents_that_were_ignored_are_what_they_are_by_default() 
     assert with_present_keys({"opponents": {**before, "choice": "cycle"}})["opponents"]["explore"] == 0
     used = {"opponents": {**before, "choice": "weights"}}
     assert with_present_keys(used) == used and with_present_keys({"opponents": {"x": 1}}) == {"opponents": {"x": 1}}
+
+
+def test_what_had_no_effect_and_is_refused_today_is_as_by_default() -> None:
+    remote = {"_target_": REMOTE, "command": None, "processes": 4}
+    found = with_present_keys({"mdp": remote, "rl": {"slots": 1, "epsilon_spread": 7.0}})
+    assert found == {"mdp": {**remote, "processes": 1}, "rl": {"slots": 1, "epsilon_spread": 0.0}}
+    several = {"mdp": {**remote, "command": "game", "protocol": "evorl"}, "rl": {"slots": 2, "epsilon_spread": 7.0}}
+    assert with_present_keys(several) == several

@@ -99,3 +99,12 @@ def test_it_acts_and_hands_on_its_weights() -> None:
     third = what.rl.learner(spec(what.mdp), 2, torch.device("cpu"))
     third.load_policy(first.state_dict())
     assert torch.equal(third.theta, first.theta)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
+def test_inputs_of_another_type_are_those_of_another_record(kind: torch.dtype) -> None:
+    own, fresh = (Regression().learner(spec(Gymnasium(id="Pendulum-v1")), 0, torch.device("cpu")) for _ in range(2))
+    noise, row = torch.zeros(1, 1), torch.tensor([[1, 0, 2]])
+    own.act((row.float(),), None, noise, None, None)
+    same = (row.to(kind),), None, noise, None, None
+    assert torch.equal(own.act(*same).action, fresh.act(*same).action)

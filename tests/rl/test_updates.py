@@ -25,6 +25,7 @@ from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
 from evorl.rl.batch import PolicyGradientBatch
 from evorl.rl.core import Hyper, Learned, NotFinite
+from evorl.rl.dqn import DQN
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
@@ -560,12 +561,29 @@ def test_a_copy_acts_as_the_learner_whose_weights_it_has() -> None:
         (PPO, {"minibatch": 1}, "minibatch"),
         (Reinforce, {"baseline": False, "correction": "vtrace"}, "correction"),
         (PPO, {"asynchronous": True, "members": 2, "normalize_rewards": True}, "normalize_rewards"),
+        (DQN, {"epsilon_spread": 7.0}, "epsilon_spread"),
     ],
 )
 def test_settings_under_which_nothing_right_is_learned_are_refused(kind: Any, given: dict[str, Any], key: str) -> None:
     with pytest.raises(BadRequest) as caught:
         kind(**given)
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        Reinforce(slots=1, horizon=1),
+        A2C(slots=1, horizon=1, normalize_advantage=True),
+        PPO(slots=1, horizon=3, minibatch=2),
+        PPO(slots=3, horizon=1, minibatch=2, net=Net(lstm=4)),
+    ],
+    ids=["reinforce", "a2c", "ppo", "ppo, LSTM"],
+)
+def test_a_minibatch_of_one_decision_has_no_normalised_advantage(hyper: Any) -> None:
+    with pytest.raises(BadRequest, match="whose normalised advantage is 0") as caught:
+        learner_of(hyper, DISCRETE)
+    assert caught.value.key == "rl.normalize_advantage"
 
 
 @pytest.mark.parametrize("hyper", [A2C(net=SMALL, optimizer="rmsprop"), VTrace(net=SMALL, optimizer="rmsprop_tf")])

@@ -116,6 +116,11 @@ class Ground:
     limit: Positive = 30.0
     """Simulated seconds after which the fight is a draw."""
 
+    @property
+    def steps(self) -> int:
+        """Ticks of the longest fight."""
+        return max(1, round(self.limit / self.dt))
+
     def __post_init__(self) -> None:
         if 2 * self.pillar + 6 * self.body > self.size:
             raise BadRequest(f"{self.size} leaves no room around a pillar of radius {self.pillar}", "size")

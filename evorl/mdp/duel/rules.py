@@ -59,7 +59,7 @@ class Fight:
 
     def __init__(self, knight: Knight, archer: Archer, ground: Ground, seed: int) -> None:
         self.ground, self.knight, self.archer = ground, knight, archer
-        self.limit = max(1, round(ground.limit / ground.dt))
+        self.limit = ground.steps
         self.tick = 0
         self.arrows: list[Arrow] = []
         self._pending_damage: list[tuple[int, float]] = []

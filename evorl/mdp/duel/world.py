@@ -98,6 +98,10 @@ class Duel(BattleWorld):
     def takes_rule_action(self) -> bool:
         return True
 
+    @property
+    def longest_episode(self) -> int:
+        return self.ground.steps
+
     def players(self, seed: int) -> tuple[int, ...]:
         match self.side:
             case "knight":

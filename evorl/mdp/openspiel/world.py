@@ -35,6 +35,8 @@ class OpenSpiel(BattleWorld):
         super().__post_init__()
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
+        if self.frame_skip != 1:
+            raise BadRequest("a game in turns has no frames in which an action could be repeated", "frame_skip")
 
     def ready(self) -> None:
         sides = self.spec.players

@@ -52,6 +52,8 @@ class Remote(World):
 
     def __post_init__(self) -> None:
         address.check(self.listen, has_token=self.protocol == "evorl")
+        if self.processes > 1 and (self.command is None or self.protocol == "godot_rl"):
+            raise BadRequest("is for a command whose processes play several battles (protocol=evorl)", "processes")
         if self.protocol == "godot_rl" and "game" in (self.opponent, self.evaluation):
             raise BadRequest("games of Godot RL Agents have one side", self._played_by_game)
         if self.side is not None and self.opponent == "self":
