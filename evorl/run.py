@@ -207,11 +207,13 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
         data, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
         say(f"evorl {__version__}: resume {directory}")
         experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
-        if data["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
-            if _genes(data) != _genes(past):
-                raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-            _finished(directory, result, experiment)
-            return directory
+        if (result := sound_result(directory)) is not None:
+            if data["budget"] == past["budget"]:
+                if key := _changed_key(args.overrides, data, past):
+                    raise BadRequest(f"{directory} has ended; another value needs a larger budget.steps", key)
+                _finished(directory, result, experiment)
+                return directory
+            _check_goes_on(result, data["budget"], experiment)
         _check_checkpoints(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
@@ -253,15 +255,30 @@ def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -
 
 def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
     """The words that raise the limits which ended a run."""
-    budget, steps, reached = experiment.budget, result["steps"], result["fitness"]
-    words = []
-    if None not in (budget.fitness, reached) and reached >= budget.fitness:
-        words.append("budget.fitness=null")
-    if budget.seconds is not None and result["seconds"] >= budget.seconds:
-        words.append(f"budget.seconds={math.ceil(2 * result['seconds'])}")
-    if not words or steps >= (budget.steps or experiment.mdp.budget):
+    steps = result["steps"]
+    reached = result.get("ended_by", {"steps": steps})  # older versions did not write it
+    words = ["budget.fitness=null"] * ("fitness" in reached)
+    if "seconds" in reached:
+        words.append(f"budget.seconds={math.ceil(2 * reached['seconds'])}")
+    if not words or steps >= (experiment.budget.steps or experiment.mdp.budget):
         words.append(f"budget.steps={2 * steps}")
     return words
+
+
+def _check_goes_on(result: dict[str, Any], budget: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raise `BadRequest` for a budget that a run which has ended has used up."""
+    for name, reached in result.get("ended_by", {}).items():
+        limit = budget[name] or (experiment.mdp.budget if name == "steps" else None)
+        if limit is not None and reached >= limit:
+            raise BadRequest(f"the run has ended at {reached:,.6g}; give a larger one as well", f"budget.{name}")
+
+
+def _changed_key(words: Sequence[str], data: Mapping[str, Any], past: Mapping[str, Any]) -> str | None:
+    """The first key of these words that changes a config."""
+    if _genes(data) != _genes(past):
+        return GENES
+    keys = [override.key_or_group for override in parse(words)]
+    return next((key for key in keys if data.get(root := key.partition(".")[0]) != past.get(root)), None)
 
 
 def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> Path:

@@ -64,6 +64,7 @@ def checked_experiment(
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
+    _check_fitness_limit(made)
     data |= {name: completed(data[name], getattr(made, name)) for name in ("rl", "ec") if data[name]}
     changed = {name: {**data[name], "every": every} for name, every in made.own_periods().items()}
     if group is not None and made.record.group is None:
@@ -72,6 +73,15 @@ def checked_experiment(
         data |= changed
         made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
+
+
+def _check_fitness_limit(experiment: Experiment) -> None:
+    """Raise `BadRequest` for a limit that nothing is compared with; a population's own fitness needs no evaluation."""
+    from evorl.ec.shared_critic import SharedCriticEvolution
+
+    by_evaluations = experiment.ec is None or isinstance(experiment.ec, SharedCriticEvolution)
+    if by_evaluations and experiment.budget.fitness is not None and experiment.eval.every == 0:
+        raise BadRequest("evaluations are compared with it, and eval.every=0 has none before the end", "budget.fitness")
 
 
 def optimizer(experiment: Experiment) -> str:

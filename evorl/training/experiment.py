@@ -29,7 +29,7 @@ class Budget:
     """Environment steps; null takes the world's own budget."""
     seconds: Positive | None = None
     fitness: float | None = None
-    """Stop when an evaluation reaches it."""
+    """Stop when an evaluation reaches it; of a population, when an individual's fitness in the search does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +125,19 @@ class Experiment:
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
-        return {name: self.mdp.budget // PARTS[name] if every is None else every for name, every in self._every()}
+        parts = {name: max(self.mdp.budget // part, 1) for name, part in PARTS.items()}  # 0 means only at the end
+        return {name: parts[name] if every is None else every for name, every in self._every()}
 
     def own_periods(self) -> dict[str, int]:
         """The same, parts of the run's own budget, for those that are null if that budget is smaller than the world's.
 
-        A new run writes them into its config, so that a larger budget on resume does not move them.
+        A new run writes them into its config, so that a larger budget on resume does not move them. A budget that is
+        too small for a part writes none.
         """
         steps = self.budget.steps
         if steps is None or steps >= self.mdp.budget:
             return {}
-        return {name: steps // PARTS[name] for name, every in self._every() if every is None}
+        return {name: part for name, every in self._every() if every is None and (part := steps // PARTS[name])}
 
     def _every(self) -> tuple[tuple[str, int | None], ...]:
         return ("eval", self.eval.every), ("checkpoint", self.checkpoint.every)

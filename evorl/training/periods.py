@@ -29,7 +29,7 @@ def in_steps(name: str, config: Mapping[str, Any]) -> int | None:
     """A run's period in environment steps; None where its config does not say."""
     every, budget = config.get(f"{name}.every"), config.get("mdp.budget")
     if every is None and isinstance(budget, int):
-        return budget // PARTS[name]
+        return max(budget // PARTS[name], 1)
     return every if isinstance(every, int) else None
 
 

@@ -232,14 +232,19 @@ class Session:
         )
 
     def _over(self) -> bool:
+        return self.run.ended or bool(self._limits_reached())
+
+    def _limits_reached(self) -> dict[str, float]:
+        """The limits of the budget that the run has reached, with the number that it has come to."""
         budget, steps = self.run.experiment.budget, self.run.steps
-        return (
-            steps > self.limit
-            or (steps == self.limit and not self.run.due)
-            or self.run.ended
-            or (budget.seconds is not None and self.recorder.time >= budget.seconds)
-            or (budget.fitness is not None and self._fitness() >= budget.fitness)
-        )
+        reached: dict[str, float] = {}
+        if steps > self.limit or (steps == self.limit and not self.run.due):
+            reached["steps"] = steps
+        if budget.seconds is not None and self.recorder.time >= budget.seconds:
+            reached["seconds"] = self.recorder.time
+        if budget.fitness is not None and self._fitness() >= budget.fitness:
+            reached["fitness"] = self._fitness()
+        return reached
 
     def _fitness(self) -> float:
         """Return the fitness reached so far; -inf before there is any."""
@@ -319,6 +324,7 @@ class Session:
             "seconds": seconds,
             "steps_per_second": self.run.steps / seconds,
             "fitness": self._fitness(),
+            "ended_by": self._limits_reached(),
             "eval": metrics | ({"episodes": self._eval_episodes()} if "return_mean" in metrics else {}),
             **self.run.result(),
         }

@@ -50,6 +50,8 @@ def test_they_follow_the_runs_own_budget_and_stay(tmp_path: Path) -> None:
         (("budget.steps=50_000",), {"eval": 5_000, "checkpoint": 2_500}),
         (("budget.steps=50_000", "eval.every=0"), {"eval": 0, "checkpoint": 2_500}),
         (("budget.steps=50_000", "checkpoint.every=7"), {"eval": 5_000, "checkpoint": 7}),
+        (("budget.steps=19",), {"eval": 1, "checkpoint": None}),  # 0 would mean only at the end, also after a resume
+        (("budget.steps=8",), {"eval": None, "checkpoint": None}),
         (("budget.steps=100_000",), {"eval": None, "checkpoint": None}),
         (("budget.steps=500_000",), {"eval": None, "checkpoint": None}),
         ((), {"eval": None, "checkpoint": None}),

@@ -223,6 +223,37 @@ def test_a_finished_run_says_so_and_stays(finished: Path, tmp_path: Path, capsys
     assert contents(run) == before
 
 
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("record.tensorboard=true", "evorl: record.tensorboard: {run} has ended; another value needs a larger"),
+        ("budget.seconds=9000", "evorl: budget.steps: the run has ended at "),
+    ],
+)
+def test_a_finished_run_does_not_take_what_would_not_let_it_go_on(
+    word: str, line: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    before = contents(run)
+    assert go(f"resume={run}", word) == 2
+    assert capsys.readouterr().err.startswith(line.format(run=run)) and contents(run) == before
+
+
+def test_the_printed_command_raises_the_limit_that_ended_a_population(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is compared with the fitness of the search, and the result has that of held-out episodes."""
+    run = tmp_path / "run"
+    words = ("mdp=cartpole", "ec=cma_es", "ec.population=4", "ec.episodes=1", "eval.episodes=2", "seed=5")
+    assert go(*words, "budget.fitness=30", "budget.steps=5000", f"hydra.run.dir={run}") == 0
+    steps = json.loads((run / "result.json").read_text())["steps"]
+    assert steps < 5000 and go(f"resume={run}") == 0
+    printed = capsys.readouterr().out.splitlines()[-1]
+    assert printed.endswith(f"resume={run} budget.fitness=null")
+    assert go(f"resume={run}", "budget.fitness=null", f"budget.steps={steps + 100}") == 0
+    assert json.loads((run / "result.json").read_text())["steps"] > steps
+
+
 def test_without_a_checkpoint_it_starts_at_0(finished: Path, tmp_path: Path) -> None:
     run = copied(finished, tmp_path)
     shutil.rmtree(run / "checkpoints")

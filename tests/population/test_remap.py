@@ -161,7 +161,7 @@ def test_the_best_keeps_the_genes_that_it_was_evaluated_with(run: Path) -> None:
 @pytest.mark.parametrize("run", ["sga"], indirect=True)
 def test_what_has_ended_needs_a_larger_budget(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(f"resume={run}", OTHER[0]) == 2
-    assert "other genes need a larger budget.steps" in capsys.readouterr().err
+    assert "another value needs a larger budget.steps" in capsys.readouterr().err
     before = newest(run)["run"]["evolver"]
     written_otherwise = "ec.genes.rl.lr={log:true,high:0.1,low:0.00001}"
     assert go(f"resume={run}", written_otherwise, "budget.steps=2001") == 0
