@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from evorl.mdp.battle_arena import BattleArena
@@ -53,11 +54,11 @@ class BattleWorld(World):
         )  # fmt: skip
 
     def battles(self) -> MDP:
-        """The factory of this world's battles, with their delay."""
-        return self if self.delay_ms is None else Delayed(self, self.delay_ms)
+        """The factory of an arena's battles: this world, or one made for the arena, which is closed with it."""
+        return self
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
-        return BattleArena(self.battles(), slots, episodes, self.players)
+        return _arena(self, slots, episodes, self.players)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +78,10 @@ class AllSides(WrappedWorld):
         return self.world.one_side(side)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
-        return BattleArena(self.world.battles(), slots, episodes, self.players)
+        return _arena(self.world, slots, episodes, self.players)
+
+
+def _arena(world: BattleWorld, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]]) -> Arena:
+    battles = world.battles()
+    mdp = battles if world.delay_ms is None else Delayed(battles, world.delay_ms)
+    return BattleArena(mdp, slots, episodes, players, (lambda: None) if battles is world else battles.close)

@@ -33,7 +33,7 @@ from evorl.mdp.core import (
     StepLimit,
     WorldError,
 )
-from evorl.mdp.delay import Delayed
+from evorl.mdp.delay import name_of
 from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.restarts import PAUSES_S, Restarts
@@ -51,7 +51,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by
     default). Game g has slots g*P .. g*P+P-1 and plays the keys episodes(g, 0), episodes(g, 1), ...
-    Environment steps are counted at the first of each game's P sides.
+    Environment steps are counted at the first of each game's P sides. `close` leaves the MDP open, since other arenas
+    share it, and calls ``release`` for what was made for this arena alone.
 
     A battle that raises starts again with the same key; each of its slots that was shown a state is then among
     `Decisions.failed`. `recv` raises `WorldError` when one key failed three times.
@@ -62,21 +63,22 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     """
 
     def __init__(
-        self, mdp: MDP, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]] = lambda seed: (0,)
-    ) -> None:
+        self, mdp: MDP, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]] = lambda seed: (0,),
+        release: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.spec, self.slots = mdp.spec, slots
-        self._mdp, self._episodes, self._players = mdp, episodes, players
+        self._mdp, self._episodes, self._players, self._release = mdp, episodes, players, release
         self.sides = len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:
             raise BadRequest(f"{slots} slots cannot be divided among games of {self.sides} sides", "rl.slots")
         self._rows = decision_arrays.empty_decisions(self.spec, slots, getattr(mdp, "channels_last", ()))
-        self._forms = decision_arrays.BattleForms(self.spec, _name(mdp))
+        self._forms = decision_arrays.BattleForms(self.spec, name_of(mdp))
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
         self._action_bytes = np.dtype(self._dtype).itemsize * self._width
         self._newly_waiting: list[int] = []  # slots that began to wait since the last recv
         self._restored: list[int] = []  # those that waited when a loaded state was saved: received first, alone
         self._loaded: StateDict | None = None  # the state that was loaded, as long as nothing else was received or sent
-        self._restarts = Restarts(_name(mdp), slots // self.sides)
+        self._restarts = Restarts(name_of(mdp), slots // self.sides)
         self._failed: set[int] = set()  # slots whose last decision failed, since they were received last
         self._failure: BaseException | None = None
         self._on_frame: Callable[[], None] | None = None
@@ -180,7 +182,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
             self._run(lambda: sum(self._slot_states[slot].waits for slot in slots), len(slots))
         for entry in self._slot_states:
             entry.loaded = None
-        decision_arrays.check_digests(self._rows, slots, state["digest"], _name(self._mdp))
+        decision_arrays.check_digests(self._rows, slots, state["digest"], name_of(self._mdp))
         self._newly_waiting[:] = [slot for slot in self._newly_waiting if not waits[slot]]
         self._restored[:], self._loaded = slots, state
         self._clear_outcomes(slots)
@@ -189,7 +191,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         if self._loop.loop.is_closed():
             return
         self._end_games()
-        self._loop.close()  # the world stays open: other arenas share it
+        self._loop.close()
+        self._release()
 
     def _run(self, score: Callable[[], int], target: int = 1) -> None:
         """Run until ``score()`` reaches ``target``. Raises the world's failure, or what was raised within it."""
@@ -204,7 +207,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     def _stalled(self, wakeable: bool) -> None:
         """Warn that no battle makes progress; raise if none ever can."""
         held = [slot for slot, entry in enumerate(self._slot_states) if entry.waits]
-        text = f"no battle of {_name(self._mdp)} goes on" + (f": the slots {held} were not answered" if held else "")
+        text = f"no battle of {name_of(self._mdp)} goes on" + (f": the slots {held} were not answered" if held else "")
         if not wakeable:
             raise RuntimeError(text)
         LOG.warning("%s; waiting for the world", text)
@@ -225,7 +228,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         self._leaving = True
         self._loop.cancel(self._tasks)
         for task in self._loop.cancel(asyncio.all_tasks(self._loop.loop)):
-            LOG.warning("a task of %s does not end when cancelled: %r", _name(self._mdp), task)
+            LOG.warning("a task of %s does not end when cancelled: %r", name_of(self._mdp), task)
 
     # -------------------------------------------------------------- playing
 
@@ -336,7 +339,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
                 entry.break_off()
         try:
             if isinstance(error, Mismatch):
-                raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
+                raise Mismatch(f"{name_of(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
             game.pause = self._restarts.add(game.slots[0], self._key(game), failures, steps, error)
         except WorldError as failure:
             self._fail(failure)
@@ -389,7 +392,3 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
 
     def _key(self, game: Game) -> int:
         return int(self._episodes(game.index, game.number))
-
-
-def _name(mdp: MDP) -> str:
-    return type(mdp.mdp if isinstance(mdp, Delayed) else mdp).__name__

@@ -40,6 +40,11 @@ class Delayed:
         self.mdp.close()
 
 
+def name_of(mdp: MDP) -> str:
+    """What messages call an MDP, also if it is delayed."""
+    return type(mdp.mdp if isinstance(mdp, Delayed) else mdp).__name__
+
+
 class _Battle:
     def __init__(self, battle: Battle, delay_ms: tuple[float, float], sleeps: list[np.random.Generator]) -> None:
         self._battle = battle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from evorl.util.seed import Episodes, seed31
 pytest.importorskip("pettingzoo", reason="the extra pettingzoo is missing, which `make setup` installs")
 pytest.importorskip("mpe2", reason="the extra pettingzoo is missing, which `make setup` installs")
 pytest.importorskip("pygame", reason="the extra pettingzoo is missing, which `make setup` installs")
+zoo: Any = pytest.importorskip("zoo")
 
 COUNTS, GIFTS = PettingZoo(id="zoo:Parallel"), PettingZoo(id="zoo:Turns")
 SPREAD = PettingZoo(id="mpe2.simple_spread_v3", kwargs={"max_cycles": 10})
@@ -187,6 +189,47 @@ def test_an_environment_that_failed_is_not_used_again() -> None:
     second = seed31(int(Episodes(0)(0, 1)))
     one, other, third = environments(replace(COUNTS, kwargs={"fails_with": second}))
     assert one is other is not third
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> PettingZoo:
+    world = replace(COUNTS, id="zoo:Counted")
+    assert world.traits.reusable
+    monkeypatch.setattr(zoo.Counted, "made", [])
+    monkeypatch.setattr(zoo.Counted, "fails", Counter())
+    return world
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("keys", "fails"),
+    [({}, "step"), ({"delay_ms": (0, 0)}, "step"), ({}, "reset"), ({"opponent": "random", "side": "bee"}, "step")],
+)  # the bee comes after the first step, which is made while a battle begins
+def test_an_arena_closes_its_environments(keys: dict[str, Any], fails: str, counted: PettingZoo) -> None:
+    world = replace(counted, **keys)
+    for failures in (0, 1):
+        zoo.Counted.fails[fails] = failures
+        with closing(world.arena(2 * world.sides, Episodes(failures))) as arena:
+            for _ in range(20):
+                decisions = arena.recv()
+                assert decisions.legal is not None
+                arena.send(decisions.slots, decisions.legal[decisions.slots].argmax(1)[:, None])
+    closed = [env.closed for env in zoo.Counted.made]
+    assert not zoo.Counted.fails[fails] and closed == [1] * 5  # twice those of two games, and one for that which failed
+
+
+def test_a_battle_of_its_own_closes_its_environments(counted: PettingZoo) -> None:
+    """Also those that draw, of which one fails."""
+
+    async def scene() -> None:
+        async with counted.reset(0, 1, 2, seed=4) as battle:
+            zoo.Counted.fails["reset"] = 1
+            with pytest.raises(OSError, match="lost"):
+                battle.render()
+            assert battle.render() is not None
+
+    asyncio.run(scene())
+    assert [env.closed for env in zoo.Counted.made] == [1] * 3
 
 
 def test_wrappers_are_put_around_in_their_order() -> None:

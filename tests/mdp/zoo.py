@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -67,6 +68,37 @@ class Parallel(ParallelEnv):  # type: ignore[misc]  # PettingZoo's classes have 
 
     def render(self) -> Any:
         return np.full((4, 4, 3), 10 * self.t, np.uint8)
+
+
+class Counted(Parallel):
+    """Tells how often each one was closed. So many steps or resets fail, and then to close it does."""
+
+    made: ClassVar[list[Counted]] = []
+    fails: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, **keys: Any) -> None:
+        super().__init__(**keys)
+        self.closed, self.broken = 0, False
+        self.made.append(self)
+
+    def fail(self, where: str) -> None:
+        if self.fails[where]:
+            self.fails[where] -= 1
+            self.broken = True
+            raise OSError("lost")
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.fail("reset")
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.fail("step")
+        return super().step(actions)
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.broken:
+            raise OSError("there is nothing to close")
 
 
 class Turns(AECEnv):  # type: ignore[misc]  # PettingZoo's classes have no types for mypy

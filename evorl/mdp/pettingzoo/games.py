@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,15 @@ class EnvGame(ABC):
         if self._draw is None:
             return None
         if self._drawn is None:
-            self._drawn = type(self)(self._draw(), self.form, self.key)
-            for actions in self._log:
-                self._drawn.move(actions)
+            env = self._draw()
+            try:
+                drawn = type(self)(env, self.form, self.key)
+                for actions in self._log:
+                    drawn.move(actions)
+            except BaseException:
+                close_broken(env)
+                raise
+            self._drawn = drawn
         return np.asarray(self._drawn.env.render(), np.uint8)
 
     def state(self, side: int) -> State:
@@ -107,9 +113,9 @@ class EnvGame(ABC):
 
     def close(self) -> None:
         if self._drawn is not None:
-            self._drawn.env.close()
-        if self._done is not None and not self._broken:
-            self._done(self.env)
+            close_broken(self._drawn.env)  # it may be
+        if self._done is not None:
+            (close_broken if self._broken else self._done)(self.env)
 
     def _add(self, rewards: Mapping[Any, Any]) -> None:
         for agent, reward in rewards.items():
@@ -171,6 +177,12 @@ class TurnGame(EnvGame):
     def _observation(self, side: int) -> Any:
         agent = self._names[side]
         return self.env.observe(agent) if agent in self.env.agents else self._seen.get(side)
+
+
+def close_broken(env: Any) -> None:
+    """Close an environment that may have failed, and may fail again at that."""
+    with suppress(Exception):
+        env.close()
 
 
 def kind_of(env: Any) -> type[EnvGame]:

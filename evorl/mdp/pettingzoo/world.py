@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import MDP, Array, Spec
-from evorl.mdp.delay import Delayed
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
 from evorl.mdp.turns import RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest, nearest_or_all, reason
@@ -113,11 +113,10 @@ class PettingZoo(BattleWorld):
         return replace(self, opponent="random", side=self.side_names[side])
 
     def battles(self) -> MDP:
-        battles = PettingZooBattles(self)
-        return battles if self.delay_ms is None else Delayed(battles, self.delay_ms)
+        return PettingZooBattles(self)
 
     def reset(self, *players: int, seed: int) -> TurnBattle:
-        return PettingZooBattles(self).reset(*players, seed=seed)
+        return PettingZooBattles(self, keeps=False).reset(*players, seed=seed)
 
     def environment_actions(self, side: int = 0) -> Callable[[Array], Array]:
         from evorl.mdp.gymnasium.spaces import encode_all
@@ -131,27 +130,35 @@ class PettingZoo(BattleWorld):
 
 
 class PettingZooBattles:
-    """The battles of an arena. An environment is used again after its episode, unless it failed or remembers."""
+    """The battles of an arena. An environment is used again after its episode, unless it failed or remembers.
 
-    def __init__(self, world: PettingZoo) -> None:
+    ``keeps``: False for a single battle, after which its environment is closed.
+    """
+
+    def __init__(self, world: PettingZoo, keeps: bool = True) -> None:
         self.world, self.spec, self.channels_last = world, world.spec, world.form.channels_last
+        self._keeps = keeps and world.traits.reusable
         self._idle: list[Any] = []
 
     def reset(self, *players: int, seed: int) -> TurnBattle:
-        from evorl.mdp.pettingzoo.games import kind_of
+        from evorl.mdp.pettingzoo.games import close_broken, kind_of
 
         world, spec, traits = self.world, self.spec, self.world.traits
         env = self._idle.pop() if self._idle else world.make()
         draw = partial(world.make, render_mode="rgb_array") if traits.draws else None
-        game = kind_of(env)(env, traits.form, seed, world.results, self._give_back, draw)
-        return TurnBattle(game, players, RandomPlayer(seed, spec) if len(players) < spec.players else None)
+        try:
+            game = kind_of(env)(env, traits.form, seed, world.results, self._give_back, draw)
+            return TurnBattle(game, players, RandomPlayer(seed, spec) if len(players) < spec.players else None)
+        except BaseException:
+            close_broken(env)  # there is no battle that would
+            raise
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
     def _give_back(self, env: Any) -> None:
-        if self.world.traits.reusable:
+        if self._keeps:
             self._idle.append(env)
         else:
             env.close()
@@ -181,8 +188,8 @@ def _traits(
     if not isinstance(env, AECEnv | ParallelEnv):
         raise BadRequest(f"{id} makes {type(env).__name__}, which is no environment of PettingZoo", "id")
     try:
-        form, modes, rate = form_of(id, env), env.metadata.get("render_modes", ()), env.metadata.get("render_fps")
-        env.close()
+        with closing(env):
+            form, modes, rate = form_of(id, env), env.metadata.get("render_modes", ()), env.metadata.get("render_fps")
         carries = carries_state_over(form, lambda: make(id, dict(kwargs), wrappers, interface))
     except BadRequest:
         raise
