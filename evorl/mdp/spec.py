@@ -6,11 +6,14 @@ Letters in shapes are those of `evorl.mdp.core`, which exports these names.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evorl.util.errors import BadRequest
 
 RESERVED_NAMES = ("episodes", "episode_length", "stochastic_return")
 """Metric names that every run reports beside a world's results, as does ``return_`` plus a reward's name."""
@@ -30,6 +33,20 @@ def check_name(name: object) -> None:
         raise WorldError(f"{name!r} cannot name a reward or a result: names have no spaces and no slashes")
     if name in RESERVED_NAMES or name.startswith("return_"):
         raise WorldError(f"{name!r} is a metric of every run; give the reward or result another name")
+
+
+def check_results(names: Iterable[str]) -> None:
+    """Raise `BadRequest` at ``results`` if numbers of infos with these names cannot be results.
+
+    ``fitness`` can: it is the environment's own then.
+    """
+    for name in names:
+        try:
+            check_name(name)
+        except WorldError as error:
+            raise BadRequest(str(error), "results") from None
+        if name in ("return", "length"):
+            raise BadRequest(f"{name} is a result of every episode", "results")
 
 
 @dataclass(frozen=True)

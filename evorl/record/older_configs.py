@@ -8,6 +8,7 @@ from typing import Any
 OPTIONS = ("alpha", "beta", "eta")
 """Keys of ``rl`` that priorities had."""
 FOOTBALL, REMOTE = "evorl.mdp.football.Football", "evorl.mdp.remote.Remote"
+PETTING_ZOO = "evorl.mdp.pettingzoo.PettingZoo"
 EQUAL = {"rule": 1.0, "runs": 1.0, "past": 1.0}
 """Weights of opponents by default."""
 PER_REWARD = ("gamma", "lam")
@@ -21,6 +22,7 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
       learners of rollouts had a ``share`` in each part of ``replay``.
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
+    * ``mdp.results`` of PettingZoo's environments took ``return`` and ``length``, which are evorl's own today.
     * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, ``rl.epsilon_spread`` with
       one slot, and ``mdp.processes`` without a command or with ``protocol=godot_rl``. They are refused today.
 
@@ -35,6 +37,8 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         rl["epsilon_spread"] = 0.0
     if mdp.get("_target_") == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
         mdp["processes"] = 1
+    if mdp.get("_target_") == PETTING_ZOO and isinstance(names := mdp.get("results"), list):
+        mdp["results"] = [name for name in names if name not in ("return", "length")]
     rl, opponents = _of_replay(rl), _of_opponents(config.get("opponents"))
     present = {"rl": rl, "ec": ec, "mdp": mdp, "opponents": opponents}
     return {**config, **{key: part for key, part in present.items() if part}}

@@ -167,6 +167,14 @@ def test_results_come_from_infos() -> None:
         episode(replace(COUNTS, results=("score",)))[0].controllers[0].result()
 
 
+@pytest.mark.parametrize("name", ["return", "length", "a b", "return_x"])
+def test_results_cannot_have_names_of_others(name: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        replace(COUNTS, results=(name,))
+    assert refused.value.key == "results"
+    assert replace(COUNTS, results=("fitness",)).results == ("fitness",)  # which may be the environment's own
+
+
 def environments(world: PettingZoo) -> list[Any]:
     """Those of three episodes, one after another, of the same arena."""
     battles: Any = world.battles()

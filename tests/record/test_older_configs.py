@@ -12,7 +12,7 @@ from harness import QUICK, experiment_of, fingerprint, go
 from evorl.analysis.runs import read_run
 from evorl.cli.config import compose, experiment_of_run, opened, read_run_config, resolved
 from evorl.mdp.football import Football
-from evorl.record.older_configs import FOOTBALL, REMOTE, with_present_keys
+from evorl.record.older_configs import FOOTBALL, PETTING_ZOO, REMOTE, with_present_keys
 
 ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
 PRIORITY = {"alpha": 0.6, "beta": 0.4}
@@ -67,6 +67,11 @@ def test_the_reward_of_football_had_another_name() -> None:
     assert with_present_keys({"mdp": football, "rl": {"gamma": 0.9}}) == {"mdp": football, "rl": {"gamma": 0.9}}
     assert with_present_keys({"mdp": soccer, "rl": rl}) == {"mdp": soccer, "rl": rl}
     assert Football().spec.rewards == ("scoring",)
+
+
+def test_results_of_pettingzoo_took_the_place_of_evorls_own() -> None:
+    zoo = {"_target_": PETTING_ZOO, "results": ["return", "caught", "length"]}
+    assert with_present_keys({"mdp": zoo})["mdp"] == {**zoo, "results": ["caught"]}
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,14 @@ from functools import partial
 from inspect import signature
 from typing import Any, cast
 
-from evorl.mdp.core import Arena, Array, World, WorldError, check_name
+from evorl.mdp.core import Arena, Array, World, WorldError
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, ClassicControlEngine
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
 from evorl.mdp.gymnasium.wrappers import parsed, transform_only, wrapped
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
+from evorl.mdp.spec import check_results
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
 from evorl.util.types import Count, Fraction
@@ -33,16 +34,6 @@ Scalar = bool | int | float | str | None
 
 _CARRY_STATE_OVER = ("gymnasium.envs.box2d.bipedal_walker", "gymnasium.envs.box2d.car_racing")
 """Entry points (their start) of environments that never renew their Box2D world: each episode changes the next one."""
-
-
-def _check_result(name: str) -> None:
-    """Raise `BadRequest` for a name that a result cannot have."""
-    try:
-        check_name(name)
-    except WorldError as error:
-        raise BadRequest(str(error), "results") from None
-    if name in ("return", "length"):
-        raise BadRequest(f"{name} is a result of every episode", "results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +72,7 @@ class Gymnasium(World):
         if not 1 <= self._skip[0] <= self._skip[1]:
             raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {self.frame_skip}", "frame_skip")
         parsed(self.wrappers)
-        for name in self.results:
-            _check_result(name)
+        check_results(self.results)
 
     @property
     def title(self) -> str:
