@@ -23,6 +23,8 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
     * ``mdp.results`` of PettingZoo's environments took ``return`` and ``length``, which are evorl's own today.
+    * ``mdp.time_limit`` beside ``mdp.kwargs.max_episode_steps`` was ignored, but in vector environments, where the
+      lesser one was the limit. Both together are refused today.
     * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, ``rl.epsilon_spread`` with
       one slot, and ``mdp.processes`` without a command or with ``protocol=godot_rl``. They are refused today.
 
@@ -37,11 +39,23 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         rl["epsilon_spread"] = 0.0
     if mdp.get("_target_") == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
         mdp["processes"] = 1
+    mdp = _of_limits(mdp)
     if mdp.get("_target_") == PETTING_ZOO and isinstance(names := mdp.get("results"), list):
         mdp["results"] = [name for name in names if name not in ("return", "length")]
     rl, opponents = _of_replay(rl), _of_opponents(config.get("opponents"))
     present = {"rl": rl, "ec": ec, "mdp": mdp, "opponents": opponents}
     return {**config, **{key: part for key, part in present.items() if part}}
+
+
+def _of_limits(mdp: dict[str, Any]) -> dict[str, Any]:
+    """One limit of steps, of two."""
+    kwargs, limit = mdp.get("kwargs"), mdp.get("time_limit")
+    if not isinstance(limit, int) or not isinstance(kwargs, Mapping) or "max_episode_steps" not in kwargs:
+        return mdp
+    if mdp.get("vector"):
+        own = kwargs["max_episode_steps"]
+        kwargs = {**kwargs, "max_episode_steps": min(limit, own) if isinstance(own, int) else limit}
+    return {**mdp, "kwargs": kwargs, "time_limit": None}
 
 
 def _of_opponents(opponents: Any) -> dict[str, Any]:

@@ -364,6 +364,12 @@ def test_the_longest_episode_is_as_long_as_it_says(words: dict[str, Any], decisi
     arena.close()
 
 
+def test_two_limits_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"max_episode_steps of mdp\.kwargs is the limit already") as refused:
+        Gymnasium(id="Pendulum-v1", time_limit=10, kwargs={"max_episode_steps": 50})
+    assert refused.value.key == "time_limit"
+
+
 def test_capped_refuses_other_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="max_episode_steps is a keyword"):
         Gymnasium(id="CartPole-v1", kwargs={"max_episode_steps": 9}).capped(3)

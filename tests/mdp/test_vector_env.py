@@ -597,8 +597,6 @@ def test_evaluation_depends_on_weights_and_seed_only(mode: AutoresetMode) -> Non
         ([id_of(Silent)], "does not declare when it resets itself"),
         ([id_of(Walk), "mdp.frame_skip=2"], f"mdp.frame_skip: {id_of(Walk)} steps all its rows together"),
         ([id_of(Rigid), "mdp.time_limit=5"], f"mdp.time_limit: {id_of(Rigid)} resets itself"),
-        (["CartPole-v1", "mdp.vector=true", "mdp.time_limit=5", "+mdp.kwargs.max_episode_steps=100"],
-            "takes no keyword max_episode_steps, or another number of it"),
         ([id_of(Walk), "mdp.vector=false"], f"mdp.vector: {id_of(Walk)} has only a vector environment"),
         (["LunarLander-v3", "mdp.vector=true"], "mdp.vector: LunarLander-v3 has no vector environment"),
         ([id_of(Walk), "+mdp.kwargs.gravity=1"], "gravity"),

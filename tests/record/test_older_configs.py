@@ -74,6 +74,13 @@ def test_results_of_pettingzoo_took_the_place_of_evorls_own() -> None:
     assert with_present_keys({"mdp": zoo})["mdp"] == {**zoo, "results": ["caught"]}
 
 
+@pytest.mark.parametrize(("vector", "limit"), [(None, 50), (False, 50), (True, 10)])
+def test_environments_had_two_limits(vector: bool | None, limit: int) -> None:
+    mdp = {"time_limit": 10, "kwargs": {"g": 9.0, "max_episode_steps": 50}, "vector": vector}
+    now = {**mdp, "time_limit": None, "kwargs": {"g": 9.0, "max_episode_steps": limit}}
+    assert with_present_keys({"mdp": mdp}) == {"mdp": now} == with_present_keys({"mdp": now})
+
+
 @pytest.mark.parametrize(
     "odd",
     [{}, {"rl": 3}, {"rl": {"replay": 3}}, {"rl": None, "ec": {}}, {"rl": {"replay": {"queue": 1, "elite": "share"}}}],

@@ -71,6 +71,8 @@ class Gymnasium(World):
             raise BadRequest(f"expected [low, high] with low < high, got {list(self.reward_clip)}", "reward_clip")
         if not 1 <= self._skip[0] <= self._skip[1]:
             raise BadRequest(f"expected an int >= 1, or [least, most] of such, got {self.frame_skip}", "frame_skip")
+        if self.time_limit is not None and "max_episode_steps" in self.kwargs:
+            raise BadRequest("max_episode_steps of mdp.kwargs is the limit already; give one of them", "time_limit")
         parsed(self.wrappers)
         check_results(self.results)
 
@@ -264,7 +266,7 @@ class Gymnasium(World):
             kwargs = {**self._vector_options(entry), **self.kwargs, **extra}
             env = gymnasium.make_vec(spec, slots, vectorization_mode="vector_entry_point", **kwargs)
         try:
-            self._check_resets(env, kwargs.get("max_episode_steps") == self.time_limit)
+            self._check_resets(env, "max_episode_steps" in kwargs)
         except BadRequest:
             env.close()
             raise
@@ -277,9 +279,7 @@ class Gymnasium(World):
         if not isinstance(mode, AutoresetMode):
             raise BadRequest(f"{self.id} does not declare when it resets itself (metadata's autoreset_mode)", "id")
         if mode is not AutoresetMode.DISABLED and self.time_limit is not None and not limited:
-            raise BadRequest(
-                f"{self.id} resets itself and takes no keyword max_episode_steps, or another number of it", "time_limit"
-            )
+            raise BadRequest(f"{self.id} resets itself and takes no keyword max_episode_steps", "time_limit")
 
     def _vector_options(self, entry: Any) -> dict[str, Any]:
         """Return those of evorl's options that the vector environment's signature accepts."""
