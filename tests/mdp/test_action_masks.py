@@ -153,6 +153,22 @@ def test_an_action_is_repeated_as_long_as_it_is_legal(where: str, nvec: bool) ->
     again.close()
 
 
+@pytest.mark.parametrize(("where", "masks", "decisions"), [("info", True, 4), ("method", True, 4), ("info", False, 2)])
+def test_an_episode_of_cut_repeats_is_as_long_as_its_limit(where: str, masks: bool, decisions: int) -> None:
+    world = Gymnasium(id=ID, kwargs={"where": where}, action_masks=masks, frame_skip=3, time_limit=4)
+    assert world.longest_episode == decisions
+    played = world.arena(1, Episodes(0))
+    played.recv()
+    ends = [bool(play(played, [time % 4]).truncated[0]) for time in range(decisions)]
+    assert ends == [False] * (decisions - 1) + [True]
+    played.close()
+
+
+@pytest.mark.parametrize(("odd", "decisions"), [({"odd": "short"}, 4), ({"where": "nowhere"}, 2)])
+def test_an_environment_that_fails_may_have_masks(odd: dict[str, Any], decisions: int) -> None:
+    assert Gymnasium(id=ID, kwargs=odd, frame_skip=3, time_limit=4).longest_episode == decisions
+
+
 def test_a_list_is_a_mask() -> None:
     assert np.array_equal(arena(odd="list").recv().legal, [one_hot(4, 0)] * 2)
 

@@ -1,4 +1,4 @@
-"""Tests of a vector environment's abilities: play two rows of it for a few steps."""
+"""Tests of an environment's abilities. Those of a vector environment play two rows of it for a few steps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp.action_log import copied
-from evorl.mdp.core import WorldError
+from evorl.mdp.core import WorldError, heads
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import snapshot, spaces
+from evorl.mdp.gymnasium.masks import LegalMasks
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 from evorl.mdp.random_play import random_action
 from evorl.util.seed import generator
@@ -23,6 +24,22 @@ STEPS = 24
 
 class NotResumable(ValueError):
     """An environment cannot be saved and resumed; the message says why."""
+
+
+def reports_masks(make: Callable[[], Any]) -> bool:
+    """Return whether an environment reports legal actions: its first state decides, as in a run.
+
+    Yes for one that fails at its start.
+    """
+    with closing(make()) as env:
+        action = spaces.action(env.action_space)
+        if not heads(action):
+            return False
+        masks = LegalMasks(action, env)
+        try:
+            return masks.read(env.reset(seed=0)[1]) is not None
+        except Exception:
+            return True  # the run will report it
 
 
 def rows_are_independent(make: Make, masks: bool) -> bool:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any, cast
 
@@ -160,16 +160,30 @@ class Gymnasium(World):
 
     @property
     def longest_episode(self) -> int | None:
-        steps: Any = self.kwargs.get("max_episode_steps", self._limit)
-        counted = isinstance(steps, int) and not environment_spec(self.id).additional_wrappers
-        counted = counted and transform_only(parsed(self.wrappers))
-        return int(-(-steps // self._skip[0])) if counted else None
+        steps, repeats = self._longest, self._skip[0]
+        if steps is None or repeats == 1 or self._masked:
+            return steps
+        return -(-steps // repeats)
+
+    @property
+    def _longest(self) -> int | None:
+        """Environment steps after which an episode is truncated at the latest; None if that is not known."""
+        steps = self.kwargs.get("max_episode_steps", self._limit)
+        counted = transform_only(parsed(self.wrappers)) and not environment_spec(self.id).additional_wrappers
+        return steps if counted and isinstance(steps, int) else None
+
+    @cached_property
+    def _masked(self) -> bool:
+        """Whether there are legal actions, which may end a repeat after a single step."""
+        from evorl.mdp.gymnasium.probes import reports_masks
+
+        return self.action_masks and reports_masks(self.make)
 
     @property
     def limited(self) -> bool:
         """False for a class that is not registered, which has no limit but ``time_limit``."""
         spec = environment_spec(self.id)
-        return self.longest_episode is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
+        return self._longest is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
 
     @property
     def feature_names(self) -> Mapping[str, tuple[str, ...]]:
