@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import evorl.mdp
 from evorl.cli.config import read_run_config
-from evorl.mdp.core import Arena, Decisions
+from evorl.mdp.core import Arena, Decisions, MultiDiscrete
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.gymnasium.masks import RowMasks
 from evorl.mdp.gymnasium.probes import rows_are_independent
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 from evorl.util.seed import Episodes
@@ -53,7 +54,11 @@ class Masked(gymnasium.Env[Any, Any]):
     def info(self, over: bool = False) -> dict[str, Any]:
         if (over and self.end == "none") or (self.odd == "late" and self.time == 2):
             return {}
-        mask = self.mask() if not (over and self.end == "empty") else np.zeros(4, np.int8)
+        mask = self.mask()
+        if over and self.end == "empty":
+            mask = np.zeros(4, np.int8)
+        elif over and self.end == "an empty head":
+            mask = (mask[0], np.zeros(3, np.int8))
         return {"action_mask": mask} if self.where == "info" else {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -116,6 +121,16 @@ def test_all_actions_are_legal_in_a_last_state_without_a_mask(end: str) -> None:
     assert d.truncated.all() and d.final_legal is not None and d.legal is not None
     assert d.final_legal.all() and d.legal.tolist() == [one_hot(4, 0)] * 2
     played.close()
+
+
+def test_all_choices_of_a_head_are_legal_in_a_last_state_without_one() -> None:
+    played = arena(nvec=True, end="an empty head")
+    for time in range(LENGTH):
+        d = play(played, [time % 4, time % 3])
+    assert d.final_legal is not None and d.final_legal.tolist() == [one_hot(4, LENGTH) + [True] * 3] * 2
+    played.close()
+    world = Gymnasium(id=ID, kwargs={"nvec": True, "end": "an empty head"})
+    evorl.mdp.check(world, varied=False, decisions=20)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +291,16 @@ def test_rows_that_refuse_illegal_actions_conform(mode: AutoresetMode, monkeypat
     world.ready()
     assert rows_are_independent(world.make_vec, True) == (mode is AutoresetMode.DISABLED)
     evorl.mdp.check(world, varied=False, decisions=40)
+
+
+def test_heads_without_a_choice_are_filled_in_last_states_of_rows_alone() -> None:
+    told = np.array([[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0]], np.int8)
+    infos = {"action_mask": told, "_action_mask": np.array([True, False, True, True])}
+    masks, legal = RowMasks(MultiDiscrete((2, 3)), MaskedRows(4), 4), np.zeros((4, 5), np.bool_)
+    masks.update(legal, infos, np.ones(4, bool), np.array([True, True, True, False]))
+    assert legal.astype(int).tolist() == [[1, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0]]
+    assert np.array_equal(masks.final({"final_info": infos}, np.arange(3)), legal[:3])
+    assert masks.final({}, np.array([2])).all()
 
 
 def test_masks_of_rows_of_another_form_are_refused() -> None:

@@ -14,16 +14,29 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from evorl.mdp.core import Action, Array, heads
+from evorl.mdp.core import Action, Array, first_choices, heads
 from evorl.mdp.forms import Form, Mismatch
 
 NAME = "action_mask"
+
+
+class LastMasks:
+    """Completes the masks of last states: after those nothing is decided, so an environment may leave heads empty."""
+
+    def __init__(self, action: Action) -> None:
+        self._sizes, self._firsts = heads(action), first_choices(action)
+
+    def __call__(self, masks: Array) -> Array:
+        """Return masks [..., L] in which a head without a choice has every one."""
+        some = np.logical_or.reduceat(masks, self._firsts, axis=-1)
+        return masks if some.all() else masks | ~np.repeat(some, self._sizes, axis=-1)
 
 
 class LegalMasks:
     """The masks of one environment with categorical actions."""
 
     def __init__(self, action: Action, env: gymnasium.Env[Any, Any]) -> None:
+        self._last = LastMasks(action)
         self._whole = Form("the legal mask", (sum(heads(action)),), np.bool_)
         self._heads = [Form(f"the legal mask of head {k}", (n,), np.bool_) for k, n in enumerate(heads(action))]
         self.bind(env)
@@ -48,11 +61,12 @@ class LegalMasks:
     def required(self, mask: Array | None, over: bool) -> Array:
         """Return the mask of a state of an environment that reports masks. Raises `Mismatch` if there is none.
 
-        After the last step of an episode there may be none, or one without a choice: then every action is legal.
+        After the last step of an episode there may be none, or one with heads without a choice: then all of their
+        choices are legal.
         """
-        if over and (mask is None or not mask.any()):
-            return np.ones(self._whole.shape, np.bool_)
-        return self._whole.fit(mask)
+        if not over:
+            return self._whole.fit(mask)
+        return np.ones(self._whole.shape, np.bool_) if mask is None else self._last(mask)
 
 
 class RowMasks:
@@ -62,6 +76,7 @@ class RowMasks:
     """
 
     def __init__(self, action: Action, env: VectorEnv[Any, Any, Any], slots: int) -> None:
+        self._last = LastMasks(action)
         self._form = Form("the legal mask", (sum(heads(action)),), np.bool_)
         method = getattr(env.unwrapped, "action_masks", None)
         self._method = method if callable(method) else None
@@ -83,16 +98,15 @@ class RowMasks:
         As `LegalMasks.required`, for the rows that are ``over`` [B].
         """
         masks, present = self.read(infos) or (np.ones_like(legal), np.zeros(self._slots, np.bool_))
-        free = over & ~(present & masks.any(1))
-        for row in np.flatnonzero(rows & ~present & ~free):
+        for row in np.flatnonzero(rows & ~present & ~over):
             raise Mismatch(f"row {row} has no legal mask, unlike its first state")
-        legal[rows] = masks[rows] | free[rows, None]
+        legal[rows] = masks[rows]
+        if (ended := rows & over).any():
+            legal[ended] = self._last(masks[ended] & present[ended, None])
 
     def final(self, infos: dict[str, Any], ended: Array) -> Array:
         """Return the masks [len(ended), L] of the last states of these rows, in same-step reset mode."""
         final_info = infos.get("final_info")
         mask = self.read(final_info) if isinstance(final_info, dict) and self._method is None else None
         masks, present = mask or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
-        free = ~(present & masks.any(1))
-        final: Array = (masks | free[:, None])[ended]
-        return final
+        return self._last(masks[ended] & present[ended, None])
