@@ -213,7 +213,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
                     raise BadRequest(f"{directory} has ended; another value needs a larger budget.steps", key)
                 _finished(directory, result, experiment)
                 return directory
-            _check_goes_on(result, data["budget"], experiment)
+            _check_goes_on(result, data["budget"], past["budget"])
         _check_checkpoints(directory, data["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
@@ -265,11 +265,11 @@ def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
     return words
 
 
-def _check_goes_on(result: dict[str, Any], budget: Mapping[str, Any], experiment: Experiment) -> None:
-    """Raise `BadRequest` for a budget that a run which has ended has used up."""
+def _check_goes_on(result: Mapping[str, Any], budget: Mapping[str, Any], past: Mapping[str, Any]) -> None:
+    """Raise `BadRequest` for a budget that leaves a limit which a run has reached, or is below what it reached."""
     for name, reached in result.get("ended_by", {}).items():
-        limit = budget[name] or (experiment.mdp.budget if name == "steps" else None)
-        if limit is not None and reached >= limit:
+        limit = budget[name]
+        if limit == past[name] or (name != "steps" and limit is not None and reached >= limit):
             raise BadRequest(f"the run has ended at {reached:,.6g}; give a larger one as well", f"budget.{name}")
 
 

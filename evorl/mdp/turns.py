@@ -18,6 +18,9 @@ from evorl.mdp.core import Array, Spec, State, Step
 from evorl.mdp.random_play import random_action
 from evorl.util.seed import generator
 
+IN_TURNS = "a game in turns has no frames in which an action could be repeated"
+"""Why it takes no frame skip: a side without a part in the first move would have its first real move forced."""
+
 
 class Game(Protocol):
     """One episode of a game in moves. Sides are numbers from 0."""

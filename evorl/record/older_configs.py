@@ -37,14 +37,18 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         rl |= {key: _of_football(rl[key]) for key in PER_REWARD if isinstance(rl.get(key), Mapping)}
     if rl.get("epsilon_spread") and rl.get("slots") == 1:
         rl["epsilon_spread"] = 0.0
-    if mdp.get("_target_") == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
-        mdp["processes"] = 1
-    mdp = _of_limits(mdp)
-    if mdp.get("_target_") == PETTING_ZOO and isinstance(names := mdp.get("results"), list):
-        mdp["results"] = [name for name in names if name not in ("return", "length")]
     rl, opponents = _of_replay(rl), _of_opponents(config.get("opponents"))
-    present = {"rl": rl, "ec": ec, "mdp": mdp, "opponents": opponents}
+    present = {"rl": rl, "ec": ec, "mdp": _of_limits(_of_world(mdp)), "opponents": opponents}
     return {**config, **{key: part for key, part in present.items() if part}}
+
+
+def _of_world(mdp: dict[str, Any]) -> dict[str, Any]:
+    kind, names = mdp.get("_target_"), mdp.get("results")
+    if kind == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
+        return {**mdp, "processes": 1}
+    if kind == PETTING_ZOO and isinstance(names, list):
+        return {**mdp, "results": [name for name in names if name not in ("return", "length")]}
+    return mdp
 
 
 def _of_limits(mdp: dict[str, Any]) -> dict[str, Any]:

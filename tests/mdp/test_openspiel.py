@@ -297,6 +297,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...]
         ),
         (["mdp.game=kuhn_poker", "mdp.side=1"], "mdp.side: 1 contradicts opponent=self"),
         (["mdp.game=kuhn_poker", "mdp.opponent=random", "mdp.side=2"], "mdp.side: kuhn_poker has the sides 0 to 1, no"),
+        (["mdp.game=kuhn_poker", "mdp.frame_skip=2"], "mdp.frame_skip: a game in turns has no frames"),
         (["mdp.game=catch", "opponents=self"], "opponents: catch has one side, so no opponent"),
     ],
 )

@@ -306,6 +306,7 @@ def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(words: tuple[str, ...]
         (["mdp.id=pettingzoo.classic.connect_four_v3", "mdp.interface=parallel"], "mdp.interface: pettingzoo.classic."),
         (["mdp.id=mpe2.simple_spread_v3", "mdp.opponent=random", "mdp.side=agnt_1"], "mdp.side: mpe2.simple_spread_v3"),
         (["mdp.id=mpe2.simple_spread_v3", "mdp.side=agent_1"], "mdp.side: agent_1 contradicts opponent=self"),
+        (["mdp.id=pettingzoo.classic.connect_four_v3", "mdp.frame_skip=2"], "mdp.frame_skip: a game in turns has no"),
         (["mdp.id=mpe2.simple_spread_v3", "mdp.wrappers=[zoo:Nope]", "trust=[zoo]"], "mdp.wrappers: zoo has no Nope"),
     ],
 )

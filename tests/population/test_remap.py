@@ -153,6 +153,7 @@ def test_genes_that_change_places(run: Path) -> None:
 def test_the_best_keeps_the_genes_that_it_was_evaluated_with(run: Path) -> None:
     best = json.loads((run / "result.json").read_bytes())["best"]
     assert best["genes"]["rl.lr"] not in (0.5, 0.4)
+    (run / "result.json").unlink()  # as if it had been killed just before its end
     other = ("ec.genes.rl.lr=[0.4,0.5]", "budget.fitness=1")  # reached already
     assert go(f"resume={run}", *other) == 0
     assert json.loads((run / "result.json").read_bytes())["best"]["genes"] == best["genes"]

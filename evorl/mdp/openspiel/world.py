@@ -9,7 +9,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Discrete, Input, Spec
 from evorl.mdp.openspiel.game import SpielGame
 from evorl.mdp.openspiel.loading import Loaded, Parameter, Tensor, load
-from evorl.mdp.turns import RandomPlayer, TurnBattle
+from evorl.mdp.turns import IN_TURNS, RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest
 from evorl.util.seed import below
 from evorl.util.types import Count, Natural
@@ -36,7 +36,7 @@ class OpenSpiel(BattleWorld):
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
         if self.frame_skip != 1:
-            raise BadRequest("a game in turns has no frames in which an action could be repeated", "frame_skip")
+            raise BadRequest(IN_TURNS, "frame_skip")
 
     def ready(self) -> None:
         sides = self.spec.players

@@ -12,7 +12,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import MDP, Array, Spec
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
 from evorl.mdp.spec import check_results
-from evorl.mdp.turns import RandomPlayer, TurnBattle
+from evorl.mdp.turns import IN_TURNS, RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest, nearest_or_all, reason
 from evorl.util.seed import below
 from evorl.util.types import Count
@@ -65,6 +65,8 @@ class PettingZoo(BattleWorld):
         names = self.side_names
         if self.side is not None and self.side not in names:
             raise BadRequest(f"{self.id} has no agent {self.side}{nearest_or_all(self.side, names)}", "side")
+        if self.frame_skip != 1 and self.traits.in_turns:
+            raise BadRequest(IN_TURNS, "frame_skip")
 
     @property
     def title(self) -> str:
@@ -175,6 +177,7 @@ class Traits(NamedTuple):
     draws: bool
     rate: float | None
     """Steps per second of a film."""
+    in_turns: bool
 
 
 @lru_cache(maxsize=8)
@@ -198,4 +201,4 @@ def _traits(
     except Exception as error:  # of its spaces, or of an episode
         raise BadRequest(f"{id} cannot be used: {reason(error)}", "id") from error
     rate = float(rate) if isinstance(rate, int | float) and rate > 0 else None
-    return Traits(form, not carries, "rgb_array" in modes, rate)
+    return Traits(form, not carries, "rgb_array" in modes, rate, isinstance(env, AECEnv))
