@@ -1,8 +1,9 @@
 """The tuned pairs of Atari (conf/tuned) on Boxing, in both protocols: ALE/...-v5 and ...NoFrameskip-v4.
 
-With profile=ci the budgets are small, and each pair has one seed: the table shows the beginnings of learning and keeps
-a policy of each pair, and its returns are no measure of a learner. Boxing is won by up to 100 points, random actions
-draw, and a game always has as many steps, so that the beginnings show. Of Pong, `suite/pixels` has policies that win.
+With profile=ci the budgets are small, and each pair has one seed. The table keeps a policy of each pair, a beginner, and
+its returns are no measure of a learner. Boxing is won by up to 100 points, and a game always has as many steps. With
+drawn actions, as in training, these beginners draw (0 to 3 points ahead). An evaluation plays the most probable
+actions: a beginner repeats one of them, and loses. Of Pong, `suite/pixels` has policies that win.
 
 The pictures have 42 x 42 pixels (mdp.size=42), as those of `lamarckian/pong`, since a policy for 84 x 84 has 7 to 15
 MB. An evaluation has 3 games. profile=night has three seeds and runs of 2,000,000 steps.
