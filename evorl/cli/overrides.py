@@ -104,9 +104,14 @@ def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
     if not override.key_or_group:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
+    if _SHUFFLE.search(_QUOTED.sub("", text)):  # it is drawn anew wherever the word is read, and jobs would be others
+        raise BadRequest("shuffle gives another order each time; write the values in an order", override.key_or_group)
     _check_ranges(override)
     return override
 
+
+_SHUFFLE, _QUOTED = re.compile(r"\bshuffle\s*\("), re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+"""Hydra's function in a word, and text in quotation marks, where it is none."""
 
 _read = lru_cache(1024)(_parse)  # one command reads its words several times, and Hydra's grammar takes milliseconds
 

@@ -204,3 +204,28 @@ def test_values_of_a_wrong_type(group: str, step: int, capsys: pytest.CaptureFix
 )
 def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal([word], capsys).startswith(f"evorl: {word.partition('=')[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        *(
+            (
+                words,
+                f"{words[-1].partition('=')[0]}: shuffle gives another order each time; write the values in an order",
+            )
+            for words in (
+                ["--multirun", "seed=shuffle(1,2,3)"],
+                ["--multirun", "mdp=cartpole", "seed=sort(shuffle(range(3)))"],
+                ["--multirun", "hydra/sweeper=evorl", "rl.lr=interval(1e-4,1e-2)", "seed=shuffle(1,2)"],
+                ["rl.net.hidden=shuffle([64,32])"],
+            )
+        ),
+    ],
+)
+def test_words_that_cannot_mean_what_they_say(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(words, capsys) == f"evorl: {line}"
+
+
+def test_a_text_is_no_function() -> None:
+    assert overrides.parse(["record.group='shuffle(1,2)'"])[0].value() == "shuffle(1,2)"
