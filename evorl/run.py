@@ -41,6 +41,7 @@ from evorl.cli.foreign_words import translate
 from evorl.cli.hints import for_word
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import GROUPS, TUNED, format_value, in_quotes, parse, single_value
+from evorl.cli.refusals import check_hydra
 from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
@@ -121,6 +122,7 @@ def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | No
             return None
         if args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
             return sweep(hydra, args.overrides, name)
+        check_hydra(parse(args.overrides), sweep=False)
         return _single(config.compose(hydra, args.overrides, name))
 
 

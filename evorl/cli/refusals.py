@@ -30,6 +30,14 @@ from evorl.util.typed import has_place, shown, unknown
 
 PLACE = {"hydra.run.dir": "run output dir directory"}
 """A key of Hydra that users look for under other names, with the words of these names."""
+OF_SWEEPS = {"hydra.run.dir": False, "hydra.sweep.dir": True, "hydra.sweep.subdir": True}
+"""Keys of directories, and whether they are those of a sweep."""
+UNUSED = {
+    "hydra.job.chdir": "runs stay in the working directory; leave it out",
+    "hydra.output_subdir": "evorl writes .hydra/ itself; leave it out",
+    "hydra.verbose": "evorl keeps no log of Hydra's; leave it out",
+}
+"""Keys of Hydra that mean nothing to evorl unless they are null or false; in a sweep its launchers follow them."""
 SHOWN = 4
 """Where a group has no choice yet, the message of an unknown key names at most so many of those that have the key."""
 ALIKE = 0.8
@@ -95,6 +103,27 @@ def _nested(node: Mapping[str, Any], parent: str) -> Iterator[tuple[str, Any]]:
         yield f"{parent}.{name}", value
         if isinstance(value, Mapping):
             yield from _nested(value, f"{parent}.{name}")
+
+
+def check_hydra(words: Sequence[Override], sweep: bool) -> None:
+    """Raise `BadRequest` for a key of Hydra's own that has no effect on one run, or on a sweep."""
+    for word in words:
+        key, value = word.key_or_group, value_of(word)
+        if key in UNUSED and word.value() not in (None, False):
+            raise BadRequest(UNUSED[key], key)
+        if OF_SWEEPS.get(key, sweep) == sweep or word.is_delete():
+            continue
+        if sweep:
+            raise BadRequest(f"is for one run; hydra.sweep.dir={value} names the directory of a sweep", key)
+        one = f"; hydra.run.dir={value} names the directory of one run" if key == "hydra.sweep.dir" else ""
+        raise BadRequest(f"is for --multirun{one}", key)
+
+
+def check_hydra_of_job(composed: DictConfig) -> None:
+    """Raise `BadRequest` for one of `UNUSED` where a config file of a sweep sets it."""
+    for key, why in UNUSED.items():
+        if unresolved(lookup(composed, key)) not in (None, False):
+            raise BadRequest(why, key)
 
 
 # ------------------------------------------------------------------ choices of a group

@@ -31,6 +31,7 @@ from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse
+from evorl.cli.refusals import check_hydra, check_hydra_of_job
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers, promotion, run_players
 from evorl.jobs.identity import OtherRun, check_same_config
@@ -140,6 +141,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
 
     words = [*(_evolver(word) for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
     words = _left_to_jobs(hydra, words)
+    check_hydra(parse(words, hydra), sweep=True)
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
@@ -271,6 +273,7 @@ def _values(override: Override) -> list[str]:
 def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Planned:
     """Compose a job as the launcher will. Raises `BadRequest`."""
     composed = config.compose(hydra, [*config.hydra_words(base), *words], name)
+    check_hydra_of_job(composed)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
     HydraConfig.instance().set_config(composed)  # of which ${hydra:job.num} in a word is

@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from evorl import run
 from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
+from evorl.cli.refusals import check_hydra
 from evorl.util.errors import one_edit
 from evorl.util.seed import generator
 
@@ -221,6 +222,25 @@ def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> Non
                 ["rl.net.hidden=shuffle([64,32])"],
             )
         ),
+        *(
+            ([*mode, word], f"{word.partition('=')[0]}: {why}; leave it out")
+            for mode in ([], ["--multirun", "mdp=cartpole", "seed=1,2"])
+            for word, why in (
+                ("hydra.job.chdir=true", "runs stay in the working directory"),
+                ("hydra.output_subdir=.hydra", "evorl writes .hydra/ itself"),
+                ("hydra.verbose=true", "evorl keeps no log of Hydra's"),
+                ("hydra.verbose=[evorl]", "evorl keeps no log of Hydra's"),
+            )
+        ),
+        (
+            ["hydra.sweep.dir=my/runs"],
+            "hydra.sweep.dir: is for --multirun; hydra.run.dir=my/runs names the directory of one run",
+        ),
+        (["hydra.sweep.subdir=a"], "hydra.sweep.subdir: is for --multirun"),
+        (
+            ["--multirun", "seed=1,2", "hydra.run.dir=my/runs"],
+            "hydra.run.dir: is for one run; hydra.sweep.dir=my/runs names the directory of a sweep",
+        ),
     ],
 )
 def test_words_that_cannot_mean_what_they_say(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,3 +249,8 @@ def test_words_that_cannot_mean_what_they_say(words: list[str], line: str, capsy
 
 def test_a_text_is_no_function() -> None:
     assert overrides.parse(["record.group='shuffle(1,2)'"])[0].value() == "shuffle(1,2)"
+
+
+@pytest.mark.parametrize("word", ["hydra.job.chdir=false", "hydra.output_subdir=null", "hydra.verbose=false"])
+def test_what_a_key_of_hydra_may_be(word: str) -> None:
+    check_hydra(overrides.parse([word]), sweep=True)

@@ -207,6 +207,17 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_key_of_hydra_that_launchers_follow_is_refused_in_a_file_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra would write .hydra/ first, so that a fresh job would count as begun."""
+    (tmp_path / "mine.yaml").write_text("defaults: [config, _self_]\nhydra: {output_subdir: .hydra}\n")
+    words = ("mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go("--multirun", "--config-dir", str(tmp_path), "-cn", "mine", *words) == 2
+    assert capsys.readouterr().err == "evorl: hydra.output_subdir: evorl writes .hydra/ itself; leave it out\n"
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_jobs_are_checked_without_their_cluster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
