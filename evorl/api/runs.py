@@ -65,7 +65,7 @@ def run(*words: Words | Experiment, **keys: Any) -> RunResult:
         with _signals():
             directory, trust = run_experiment(words[0])
         return RunResult(directory, trust=trust)
-    return _command(listed(words, keys))
+    return _command(listed(words, keys), one=True)
 
 
 def sweep(*words: Words, **keys: Any) -> list[RunResult]:
@@ -290,9 +290,14 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _command(words: Sequence[str]) -> RunResult:
-    """Do the work of a command line; return the run, or the sweep's directory as one, also where jobs failed."""
+def _command(words: Sequence[str], one: bool = False) -> RunResult:
+    """Do the work of a command line; return the run, or the sweep's directory as one, also where jobs failed.
+
+    ``one``: raise `BadRequest` for a sweep, whose directory is no run.
+    """
     parser, args = parsed(words)
+    if one and (args.multirun or "hydra.mode=MULTIRUN" in args.overrides):
+        raise BadRequest("several runs; in Python evorl.sweep(...)", "--multirun")
     if option := asked(args):
         raise BadRequest(f"asks for information, which a command line prints: {command.run(*words)}", option)
     trust = config.trusted_packages(args.overrides, {})

@@ -270,8 +270,10 @@ def test_a_class_that_no_other_process_can_import_is_refused_at_once(
         ("--list", "^--list: asks for information"),
         ("mdp=cartpole 'rl.lr=1", "is no line of words: No closing quotation"),
         ("mdp=cartpole seed=1,2", "--multirun"),
+        ("--multirun mdp=cartpole seed=1,2", r"^--multirun: several runs; in Python evorl.sweep\(...\)$"),
+        ("hydra.mode=MULTIRUN mdp=cartpole seed=1,2", "^--multirun: several runs"),
     ],
-    ids=["choice", "key", "help", "config", "version", "list", "quotes", "several"],
+    ids=["choice", "key", "help", "config", "version", "list", "quotes", "several", "option", "mode"],
 )
 def test_a_bad_word_is_told_as_the_command_tells_it(
     words: Any, why: str, place: Path, capsys: pytest.CaptureFixture[str]
