@@ -191,10 +191,13 @@ def _started(
 def check_resumable(directory: Path) -> None:
     """Raise `BadRequest` if a directory holds a sweep, or only a policy, or cannot be written."""
     if run_directory.exists(directory, sweeps.INDEX_FILE):
-        place = f"hydra.sweep.dir={command.literal(str(directory))}"
+        place = command.word("hydra.sweep.dir", str(directory))
         raise BadRequest(f"{directory} is a sweep: the command that began it goes on with it, and {place}", "resume")
     if run_directory.exists(directory, POLICY_ONLY):
-        raise BadRequest(f"{directory} holds only a policy; init={directory} starts a new run from it", "resume")
+        raise BadRequest(
+            f"{directory} holds only a policy; {command.word('init', str(directory))} starts a new run from it",
+            "resume",
+        )
     if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):
         raise BadRequest(f"{directory} cannot be written; a copy of it can go on", "resume")
 

@@ -30,7 +30,7 @@ from evorl.jobs.best_job import name_best
 from evorl.jobs.promotion import budget_of, result_after
 from evorl.jobs.search import KEY, PLACE, SUBDIR, TOLD, Search, read_search
 from evorl.record.result import read_result
-from evorl.util import run_directory
+from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.numbers import format_number
 from evorl.util.text import printable, say
@@ -305,7 +305,8 @@ def print_outcome(search: Search, directory: Path) -> bool:
     lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]
     sound = _sound(rows)
     if not sound:
-        head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
+        again = command.word(PLACE, str(directory))
+        head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {again} they run again"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
         return False
     if lines:
@@ -315,7 +316,7 @@ def print_outcome(search: Search, directory: Path) -> bool:
         row = next(row for row in sound if row["job"] == best["job"])
         genes = " ".join(f"{name}={value}" for name, value in row["genes"].items())
         say(f"best: job {best['job']}, {_worth(best, row)}: {genes}")
-    say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")
+    say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: {command.line('report', str(directory))}")
     return True
 
 

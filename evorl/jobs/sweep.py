@@ -36,8 +36,7 @@ from evorl.cluster.local import Local
 from evorl.jobs import job, launchers, promotion, run_players
 from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
-from evorl.util import run_directory
-from evorl.util.command import quoted
+from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, reason
 from evorl.util.stop import leave, owns_process
 from evorl.util.text import printable, say
@@ -170,7 +169,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
-            hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
+            hydra.multirun(name, task, [*words, f"{KEY}={command.quoted(str(directory))}"])
             if job_search:
                 search_loop.name_best_job(job_search, directory)
     if job_search:
@@ -192,7 +191,8 @@ def _interruptible(directory: Path) -> Iterator[None]:
 
     def message() -> str:
         done = len([*directory.rglob("result.json")])
-        return f"evorl: jobs that have finished: {done}; with {KEY}={directory} the same command goes on\n"
+        place = command.word(KEY, str(directory))
+        return f"evorl: jobs that have finished: {done}; with {place} the same command goes on\n"
 
     def handle(number: int, frame: FrameType | None) -> None:
         if owns_process.get():
@@ -363,10 +363,12 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
     reasons = {folder: sweeps.why_unfinished(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
     _show(directory, [directory / folder for folder in labels])
-    say(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
+    report = command.line("report", str(directory))
+    say(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: {report}")
     if failed:
         lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
-        notice = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
+        again = command.word(KEY, str(directory))
+        notice = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {again} they run again"
         say("\n".join([notice, *lines]), sys.stderr)
     return not failed
 

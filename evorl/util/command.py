@@ -48,6 +48,11 @@ def quoted(text: str, mark: str = "'") -> str:
     return f"{mark}{inside}{mark}"
 
 
+def word(key: str, text: str) -> str:
+    """``KEY=TEXT`` as a shell's command line has it, in quotation marks for Hydra and for the shell."""
+    return _shell(f"{key}={literal(text)}")
+
+
 def line(name: str, *words: str) -> str:
     """The command ``evorl.NAME`` with these words, in the Python that runs now."""
     return " ".join(map(_shell, [python(), "-m", f"evorl.{name}", *words]))

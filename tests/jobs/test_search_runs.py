@@ -19,6 +19,7 @@ from sweeping import Sweep, told, trained_once
 from evorl.cli import config
 from evorl.jobs.search_loop import TOLD
 from evorl.rl import evaluation
+from evorl.util import command
 
 SOUP = "RuntimeError: the soup was off"
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
@@ -62,7 +63,7 @@ def test_cartpole_is_searched(
     assert best["luck"] == pytest.approx(best["first_fitness"] - best["fitness"]) and best["selected_by"] == "held-out"
     said = f"best: job {best['job']}, fitness {best['fitness']:.4g} ("
     assert said in out.getvalue() and f"its own evaluation: rl.passes={named['genes']['rl.passes']}" in out.getvalue()
-    assert f"6 of 6 jobs evaluated: python -m evorl.report {tmp_path}" in out.getvalue()
+    assert f"6 of 6 jobs evaluated: {command.line('report', str(tmp_path))}" in out.getvalue()
 
 
 @pytest.fixture(scope="module")

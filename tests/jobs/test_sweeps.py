@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -15,8 +16,9 @@ from sweeping import Sweep, trained_once
 from evorl.analysis import sweeps
 from evorl.cli.config import experiment_of_run
 from evorl.cluster.ray import Ray
-from evorl.jobs.sweep import _show
+from evorl.jobs.sweep import _interruptible, _show
 from evorl.record.lock import lock
+from evorl.util import command
 
 SOUP = "RuntimeError: the soup was off"
 WORDS = ("+mdp.poisonous=[2]", "budget.steps=1500", "mdp.dose=1,2", "seed=1,2")
@@ -90,6 +92,28 @@ def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
         line = f"evorl: hydra.sweep.dir: another process is writing {ended.directory}\n"
         assert ended.run() == (2, line)
     assert state_of(ended) == before
+
+
+def test_what_is_printed_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In any directory: a shell takes the lines apart, and Hydra reads the words."""
+    place = tmp_path / "m 9=x"
+    sweep = Sweep(tmp_path, "+mdp.poisonous=[2]", "mdp.dose=1,2", "budget.steps=64", "eval.episodes=1")
+    sweep.poison.touch()
+    code, said = sweep.run(f"hydra.sweep.dir='{place}'")
+    (failed,) = [line for line in said.splitlines() if " jobs failed; with " in line]
+    again = shlex.split(failed.partition("; with ")[2])[0]
+    (report,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("1 of 2 jobs have finished: ")
+    ]
+    *python, out = shlex.split(report.partition(": ")[2])
+    assert (code, python, out) == (1, [*shlex.split(command.python()), "-m", "evorl.report"], str(place))
+    with pytest.raises(SystemExit), _interruptible(place):
+        raise SystemExit(130)
+    assert shlex.split(capsys.readouterr().err.partition("finished: 1; with ")[2])[0] == again
+    sweep.poison.unlink()
+    assert sweep.run(again) == (0, "") and len([*place.glob("*/result.json")]) == 2
+    assert go(f"resume={command.literal(str(place))}") == 2
+    assert shlex.split(capsys.readouterr().err)[-1] == again
 
 
 @pytest.mark.slow

@@ -36,6 +36,11 @@ def test_a_shell_reads_a_line_as_its_words(text: str) -> None:
     assert words[-2:] == [text, f"resume={command.quoted(text)}"]
 
 
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9))
+def test_a_shell_reads_a_word_as_hydra_needs_it(text: str) -> None:
+    assert shlex.split(command.word("resume", text)) == [f"resume={command.literal(text)}"]
+
+
 def test_what_hydra_needs_in_quotes_is_not_quoted_twice(mine: Path) -> None:
     assert command.resume(Path("a b"), ()) == "mine/bin/python -m evorl.run \"resume='a b'\""
 
