@@ -85,6 +85,10 @@ class Request:
     trust: tuple[str, ...] = ()
     """Root modules outside evorl that the run's config may import."""
 
+    def __post_init__(self) -> None:
+        if self.fps is not None and not self.video:
+            raise BadRequest("is of films; add video=true", "fps")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``evorl.evaluate`` with these arguments and return its exit code."""

@@ -354,6 +354,10 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
         )
     if args.resolve and not args.cfg and not args.help:
         raise BadRequest("goes with --cfg", "--resolve")
+    if args.package and not args.cfg:
+        raise BadRequest("goes with --cfg", "--package")
+    if args.list and args.overrides:
+        raise BadRequest(f"takes no words, got {args.overrides[0]!r}", "--list")
     return args
 
 

@@ -350,7 +350,9 @@ def test_without_pygame_there_is_one_clear_line(
         (["run={run}", "episodes=0"], "episodes"),
         (["run={run}", "episode=5"], "did you mean episodes?"),
         (["run={run}", "video=perhaps"], "video"),
-        (["run={run}", "fps=-1"], "fps"),
+        (["run={run}", "fps=-1", "video=true"], "fps: expected"),
+        (["run={run}", "fps=5"], "fps: is of films; add video=true"),
+        (["run={run}", "run={run}2"], "evorl: run: is given twice, as "),
         (["run={run}", "seed=-1"], "seed"),
     ],
 )

@@ -276,7 +276,11 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
     kinds = typing.get_type_hints(kind)
     if "run" in kinds and (paths := [word for word in words if "=" not in word and os.path.exists(word)]):
         raise BadRequest(f"cannot read {paths[0]!r}; did you mean run={paths[0]}?")
-    pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
+    pairs: dict[str, tuple[str, str]] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if pairs.setdefault(key, (word, text)) != (word, text):
+            raise BadRequest(f"is given twice, as {pairs[key][1]} and as {text}; leave one out", key)
     values = {key: _request_value(kinds.get(key), word, text) for key, (word, text) in pairs.items()}
     if "device" in kinds:
         check_device(values.get("device"))
@@ -300,11 +304,13 @@ def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] |
         for word in arguments:
             check_name(word)
         check_directory()
-        work(arguments)
+        if "--version" not in arguments:
+            work(arguments)
+        elif others := [word for word in arguments if word != "--version"]:
+            raise BadRequest(f"takes no words, got {others[0]!r}", "--version")
+        else:
+            print(__version__)
 
-    if "--version" in arguments:
-        print(__version__)
-        return 0
     return exit_code(checked)
 
 

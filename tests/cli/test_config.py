@@ -464,6 +464,9 @@ def test_words_of_a_smaller_door() -> None:
         config.parse_request(Outer, ["txet=a"])
     with pytest.raises(BadRequest, match="cannot read"):
         config.parse_request(Outer, ["steps"])
+    with pytest.raises(BadRequest, match=r"^text: is given twice, as a and as b; leave one out$"):
+        config.parse_request(Outer, ["text=a", "steps=1", "text=b"])
+    assert config.parse_request(Outer, ["text=a", "text=a"]).text == "a"
     with pytest.raises(
         BadRequest, match=r"steps: several values; a list is written 'steps=\[1,2\]', and a text with commas"
     ):

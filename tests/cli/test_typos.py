@@ -236,6 +236,9 @@ def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> Non
             ["hydra.sweep.dir=my/runs"],
             "hydra.sweep.dir: is for --multirun; hydra.run.dir=my/runs names the directory of one run",
         ),
+        *((["mdp=cartpole", option, "budget"], "--package: goes with --cfg") for option in ("-p", "--package")),
+        (["--version", "mdp=catpole"], "--version: takes no words, got 'mdp=catpole'"),
+        (["--list", "mdp=carpole"], "--list: takes no words, got 'mdp=carpole'"),
         (["hydra.sweep.subdir=a"], "hydra.sweep.subdir: is for --multirun"),
         (
             ["--multirun", "seed=1,2", "hydra.run.dir=my/runs"],
