@@ -114,6 +114,8 @@ def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | No
             print(choices_page(hydra))
             return None
         if asked(args):
+            if args.cfg and (several := [word for word in parse(args.overrides) if word.is_sweep_override()]):
+                raise BadRequest("several values; --cfg shows one job", several[0].key_or_group)
             composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
             if args.help:
                 _help(hydra, composed, args.overrides, name)

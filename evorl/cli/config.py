@@ -85,7 +85,9 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
         return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
     except COMPOSITION_ERRORS as error:  # a value that Hydra's own keys cannot have
         cause = error.__cause__ or error
-        raise BadRequest(first_line(cause), str(getattr(cause, "full_key", None) or "")) from None
+        line = first_line(cause)
+        line = "cannot be null" if line.endswith("is not Optional") else line
+        raise BadRequest(line, str(getattr(cause, "full_key", None) or "")) from None
 
 
 def task_words(config: DictConfig) -> list[str]:

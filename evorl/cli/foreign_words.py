@@ -119,6 +119,7 @@ PHRASES = {
     "torch_deterministic": "nothing to choose: the same seed gives the same bits",
     "load": "resume={value} to go on, or init={value} for a new run from its policy",
     "restore": "resume={value} to go on, or init={value} for a new run from its policy",
+    "run": "resume={value} to go on, or init={value} for a new run from its policy",
 }
 """By word: what to type where no key takes the same value."""
 SWITCHES = {

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf
 
 from evorl.cli.hydra_internals import HasConfigLoader, parse_override, split_key
+from evorl.util import command
 from evorl.util.command import literal, quoted
 from evorl.util.errors import BadRequest
 
@@ -101,13 +103,25 @@ def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
     try:
         override = parse_override(text, hydra)
     except (HydraException, ValueError):
-        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
+        raise _unreadable(text) from None
     if not override.key_or_group:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
     if _SHUFFLE.search(_QUOTED.sub("", text)):  # it is drawn anew wherever the word is read, and jobs would be others
         raise BadRequest("shuffle gives another order each time; write the values in an order", override.key_or_group)
     _check_ranges(override)
     return override
+
+
+def _unreadable(text: str) -> BadRequest:
+    """The error for a word that Hydra cannot parse, with the word as it is quoted if its value may be a text."""
+    key, _, value = text.partition("=")
+    if value and not re.match(r"""['"\[{(]|\w+\(""", value):
+        with suppress(HydraException, ValueError):
+            name = parse_override(f"{key}={quoted(value)}").key_or_group
+            return BadRequest(
+                f"cannot read {value}; a text with special signs is quoted: {command.word(key, value)}", name
+            )
+    return BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs")
 
 
 _SHUFFLE, _QUOTED = re.compile(r"\bshuffle\s*\("), re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")

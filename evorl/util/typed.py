@@ -128,18 +128,27 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
     return value
 
 
-def _check_choice(value: Any, arms: Iterable[inspect.Type], key: str) -> None:
-    """Reject a word that no arm of the union allows; true, false and null count as words."""
-    words = [str(literal) for arm in arms if isinstance(arm, inspect.LiteralType) for literal in arm.values]
-    if not words or not isinstance(value, str) or value in words:
+def _check_choice(value: Any, arms: Sequence[inspect.Type], key: str) -> None:
+    """Reject a word that no arm of the union allows; true, false and null count as words.
+
+    Where the arms are words alone, a number is refused with them, too.
+    """
+    literals = [literal for arm in arms if isinstance(arm, inspect.LiteralType) for literal in arm.values]
+    words = [*map(str, literals)]
+    if not words or value in (words if isinstance(value, str) else literals):
+        return
+    others = {type(arm) for arm in arms} - {inspect.LiteralType}
+    may_be_other = others if value is None else others - {inspect.NoneType}
+    if not isinstance(value, str) and (may_be_other or isinstance(value, list | tuple | Mapping)):
         return
     for arm in arms:
         if isinstance(arm, inspect.BoolType):
             words += ["true", "false"]
         elif isinstance(arm, inspect.NoneType):
             words.append("null")
-    meant = BOOLEANS.get(value.lower())
-    hint = f"; did you mean {meant}?" if meant in words else nearest(value, words)
+    meant = BOOLEANS.get(str(value).lower())
+    close = nearest(value, words) if isinstance(value, str) else ""
+    hint = f"; did you mean {meant}?" if meant in words else close
     raise BadRequest(f"expected one of {', '.join(words)}, got {shown(value)}{hint}", key)
 
 

@@ -237,6 +237,28 @@ def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> Non
             "hydra.sweep.dir: is for --multirun; hydra.run.dir=my/runs names the directory of one run",
         ),
         *((["mdp=cartpole", option, "budget"], "--package: goes with --cfg") for option in ("-p", "--package")),
+        (["--multirun", "seed=1,2", "--cfg", "job"], "seed: several values; --cfg shows one job"),
+        (["seed=1,2", "--cfg", "job"], "seed: several values; --cfg shows one job"),
+        (
+            ["run=a"],
+            "run: unknown key; in evorl this is resume=a to go on, or init=a for a new run from its policy",
+        ),
+        *(
+            ([f"record.wandb={value}"], f"record.wandb: expected one of disabled, offline, online, got {shown}")
+            for value, shown in {"foo": "'foo'", "true": "true", "7": "7", "null": "null"}.items()
+        ),
+        (["mdp=gymnasium", "mdp.id=Foo-v1"], "mdp.id: Foo-v1 is not registered with gymnasium"),
+        (
+            ["mdp=gymnasium", "mdp.id=LunarLandr-v2"],
+            "mdp.id: LunarLandr-v2 is not registered with gymnasium; did you mean LunarLander-v3?",
+        ),
+        (["hydra.run.dir=null"], "hydra.run.dir: cannot be null"),
+        (["--multirun", "seed=1,2", "hydra.sweep.dir=null"], "hydra.sweep.dir: cannot be null"),
+        (
+            ["resume=eq=y"],
+            "resume: cannot read eq=y; a text with special signs is quoted: \"resume='eq=y'\"",
+        ),
+        (["resume='eq"], 'cannot read "resume=\'eq"; expected KEY=VALUE, quoted if it has special signs'),
         (["--version", "mdp=catpole"], "--version: takes no words, got 'mdp=catpole'"),
         (["--list", "mdp=carpole"], "--list: takes no words, got 'mdp=carpole'"),
         (["hydra.sweep.subdir=a"], "hydra.sweep.subdir: is for --multirun"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -49,11 +50,21 @@ def environment_spec(id: str) -> Any:
         return gymnasium.registry[name]
     if module is not None and (spec := _class_spec(id, module, name)) is not None:
         return spec
-    close = nearest(name, gymnasium.registry)
+    close = nearest(name, _alike(name, list(gymnasium.registry)))
     if not module_name and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*\.[A-Za-z_]\w*", id):  # as Python would import it
         home, _, kind = id.rpartition(".")
         close = f"; a class has a colon before its name: mdp.id={home}:{kind} 'trust=[{home.partition('.')[0]}]'"
     raise BadRequest(f"{id} is not registered with gymnasium{close}", "id")
+
+
+def _alike(name: str, ids: Sequence[str]) -> list[str]:
+    """The ids that are like a name without namespaces and versions, which alone make most ids alike."""
+
+    def own(id: str) -> str:
+        return re.sub(r"-v\d+\Z", "", id.rpartition("/")[2]).casefold()
+
+    close = get_close_matches(own(name), {*map(own, ids)}, len(ids))
+    return [id for id in ids if own(id) in close]
 
 
 def _import(id: str, module_name: str) -> ModuleType:
