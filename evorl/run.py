@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__
 from evorl.cli import config
@@ -211,14 +211,21 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
         data, choices = amended_config(past, directory, args.overrides, opened, "resume goes on with", genes=True)
         say(f"evorl {__version__}: resume {directory}")
         experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
-        if (result := sound_result(directory)) is not None:
-            if data["budget"] == past["budget"]:
-                if key := _changed_key(args.overrides, data, past):
-                    raise BadRequest(f"{directory} has ended; another value needs a larger budget.steps", key)
-                _finished(directory, result, experiment)
-                return directory
-            _check_goes_on(result, data["budget"], past["budget"])
+        if data["budget"]["fitness"] != past["budget"]["fitness"]:
+            job.check_fitness_limit(experiment)
+        result = sound_result(directory)
+        if result is not None and data["budget"] == past["budget"]:
+            larger = _larger_limits(result, past["budget"])
+            if key := _changed_key(args.overrides, data, past):
+                raise BadRequest(f"{directory} has ended; another value needs {' '.join(larger)}", key)
+            from evorl.record.terminal import print_summary
+
+            print_summary(result, directory)
+            say(f"finished; a larger budget goes on: {command.resume(directory, experiment.trust, *larger)}")
+            return directory
         _check_checkpoints(directory, data["budget"]["steps"], past["budget"]["steps"])
+        if result is not None:
+            _check_goes_on(result, past["budget"], experiment)
 
     def amend() -> None:
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
@@ -249,32 +256,33 @@ def _check_checkpoints(directory: Path, budget: int | None, before: int | None) 
         raise BadRequest(f"{directory} has played {played} steps already", "budget.steps")
 
 
-def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -> None:
-    from evorl.record.terminal import print_summary
+def _ended_by(result: Mapping[str, Any], budget: Mapping[str, Any]) -> dict[str, float]:
+    """The limits of its budget that ended a run, with what it reached. Older versions did not write them."""
+    if "ended_by" in result:
+        return dict(result["ended_by"])
+    limits = {name: budget[name] for name in ("seconds", "fitness") if None not in (budget[name], result[name])}
+    return {name: result[name] for name, limit in limits.items() if result[name] >= limit} or {"steps": result["steps"]}
 
-    print_summary(result, directory)
-    again = command.resume(directory, experiment.trust, *_larger_limits(result, experiment))
-    say(f"finished; a larger budget goes on: {again}")
 
-
-def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
+def _larger_limits(result: Mapping[str, Any], budget: Mapping[str, Any]) -> list[str]:
     """The words that raise the limits which ended a run."""
-    steps = result["steps"]
-    reached = result.get("ended_by", {"steps": steps})  # older versions did not write it
+    reached = _ended_by(result, budget)
     words = ["budget.fitness=null"] * ("fitness" in reached)
     if "seconds" in reached:
         words.append(f"budget.seconds={math.ceil(2 * reached['seconds'])}")
-    if not words or steps >= (experiment.budget.steps or experiment.mdp.budget):
-        words.append(f"budget.steps={2 * steps}")
+    if "steps" in reached or not words:
+        words.append(f"budget.steps={2 * result['steps']}")
     return words
 
 
-def _check_goes_on(result: Mapping[str, Any], budget: Mapping[str, Any], past: Mapping[str, Any]) -> None:
-    """Raise `BadRequest` for a budget that leaves a limit which a run has reached, or is below what it reached."""
-    for name, reached in result.get("ended_by", {}).items():
-        limit = budget[name]
-        if limit == past[name] or (name != "steps" and limit is not None and reached >= limit):
-            raise BadRequest(f"the run has ended at {reached:,.6g}; give a larger one as well", f"budget.{name}")
+def _check_goes_on(result: Mapping[str, Any], past: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raise `BadRequest` if a run that has ended with the ``past`` budget has reached a limit of the present one."""
+    budget, reached = experiment.budget, {"steps": result["steps"], "seconds": result["seconds"]}
+    limits = {"steps": budget.steps or experiment.mdp.budget, "seconds": budget.seconds, "fitness": budget.fitness}
+    for name, number in (reached | _ended_by(result, past)).items():
+        limit = limits[name]
+        if limit is not None and number >= limit:
+            raise BadRequest(f"the run has ended at {number:,.6g}; give a larger one as well", f"budget.{name}")
 
 
 def _changed_key(words: Sequence[str], data: Mapping[str, Any], past: Mapping[str, Any]) -> str | None:
@@ -282,7 +290,8 @@ def _changed_key(words: Sequence[str], data: Mapping[str, Any], past: Mapping[st
     if _genes(data) != _genes(past):
         return GENES
     keys = [override.key_or_group for override in parse(words)]
-    return next((key for key in keys if data.get(root := key.partition(".")[0]) != past.get(root)), None)
+    new, old = OmegaConf.create(dict(data)), OmegaConf.create(dict(past))
+    return next((key for key in keys if OmegaConf.select(new, key) != OmegaConf.select(old, key)), None)
 
 
 def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> Path:

@@ -12,6 +12,7 @@ from test_evaluate import evaluate  # noqa: F401
 
 from benchmarks.suite import (
     arms,
+    atari,
     baselines,
     evolution,
     more_worlds,
@@ -32,7 +33,7 @@ from evorl.reproduction.parts import Inputs, Sweep
 from evorl.reproduction.table import Policy, Results
 from evorl.util.errors import BadRequest
 
-TABLES = (on_policy, off_policy, more_worlds, other_learners, tuned, evolution)
+TABLES = (on_policy, off_policy, more_worlds, other_learners, tuned, atari, evolution)
 PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
 RESULTS = [table.__name__.rpartition(".")[2] for table in TABLES]
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))

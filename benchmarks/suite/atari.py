@@ -1,7 +1,7 @@
 """The tuned pairs of Atari (conf/tuned) on Boxing, in both protocols: ALE/...-v5 and ...NoFrameskip-v4.
 
-With profile=ci the budgets are small, and each pair has one seed. The table keeps a policy of each pair, a beginner, and
-its returns are no measure of a learner. Boxing is won by up to 100 points, and a game always has as many steps. With
+With profile=ci the budgets are small, and each pair has one seed. The table keeps a policy of each pair, a beginner.
+Its returns are no measure of a learner. Boxing is won by up to 100 points, and a game always has as many steps. With
 drawn actions, as in training, these beginners draw (0 to 3 points ahead). An evaluation plays the most probable
 actions: a beginner repeats one of them, and loses. Of Pong, `suite/pixels` has policies that win.
 

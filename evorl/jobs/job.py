@@ -64,7 +64,7 @@ def checked_experiment(
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
-    _check_fitness_limit(made)
+    check_fitness_limit(made)
     data |= {name: completed(data[name], getattr(made, name)) for name in ("rl", "ec") if data[name]}
     changed = {name: {**data[name], "every": every} for name, every in made.own_periods().items()}
     if group is not None and made.record.group is None:
@@ -75,12 +75,16 @@ def checked_experiment(
     return data, made
 
 
-def _check_fitness_limit(experiment: Experiment) -> None:
-    """Raise `BadRequest` for a limit that nothing is compared with; a population's own fitness needs no evaluation."""
-    from evorl.ec.shared_critic import SharedCriticEvolution
+def check_fitness_limit(experiment: Experiment) -> None:
+    """Raise `BadRequest` for ``budget.fitness`` where only evaluations are compared with it, and there are none.
 
-    by_evaluations = experiment.ec is None or isinstance(experiment.ec, SharedCriticEvolution)
-    if by_evaluations and experiment.budget.fitness is not None and experiment.eval.every == 0:
+    Of a population that the world's fitness ranks, the fitness of individuals is compared with it.
+    """
+    from evorl.ec.core import IndependentEvolution
+
+    ec = experiment.ec
+    own = isinstance(ec, IndependentEvolution) and not ec.opposes
+    if not own and experiment.budget.fitness is not None and experiment.eval.every == 0:
         raise BadRequest("evaluations are compared with it, and eval.every=0 has none before the end", "budget.fitness")
 
 

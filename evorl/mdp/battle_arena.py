@@ -58,8 +58,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
     `Decisions.failed`. `recv` raises `WorldError` when one key failed three times.
     A side that ends before the other sides of its game is returned once the next game has started.
 
-    `state_dict` may be called after any `recv`, also while some slots do not wait: their last action is then
-    in flight, and is taken again after loading. Raises `BadRequest` if slots is not a multiple of P.
+    `state_dict` may be called after any `recv`, before the next `send`, also while some slots do not wait: their last
+    action is then in flight, and is taken again after loading. Raises `BadRequest` if slots is not a multiple of P.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
         rows.terminated[:] = rows.truncated[:] = False
         for slots in (self._newly_waiting, self._restored, self._failed):
             slots.clear()
-        self._failure, self._leaving = None, False
+        self._failure, self._leaving, self._loaded = None, False, None
         self._slot_states = [SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
         self._games = [Game(g, range(g * sides, (g + 1) * sides)) for g in range(self.slots // sides)]
         self._tasks = [self._loop.loop.create_task(self._play(game)) for game in self._games]

@@ -244,7 +244,9 @@ class ResultsSoFar(ABC):
 
 
 class SavedAtAnyTime:
-    """Mixin of an arena whose `state_dict` may be called after any `recv`, also while some slots do not wait.
+    """Mixin of an arena whose `state_dict` may be called after any `recv`, before the next `send`.
+
+    Some slots need not wait then.
 
     The first `recv` after a load returns the slots that waited when the state was saved, and no others.
     """

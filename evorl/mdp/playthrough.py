@@ -54,14 +54,17 @@ class Playthrough:
 
     @property
     def shortest(self) -> int:
+        """The least number of states that a slot has seen."""
         return min(map(len, self.rows))
 
     def step(self) -> None:
+        """Answer the slots that wait, then receive the next ones."""
         if self.waiting:
             self._send()
         self.recv()
 
     def recv(self) -> Decisions:
+        """Receive, check and keep rows. Raises `Nonconformity`."""
         decisions = self.decisions = self.arena.recv()
         _check_decisions(decisions, self.arena)
         slots = decisions.slots.tolist()
@@ -152,11 +155,13 @@ def _check_decisions(decisions: Decisions, arena: Arena) -> None:
 
 
 def check_finite(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array) -> None:
+    """Raise `Nonconformity` unless the rows of these slots in each input [B, ...] are finite."""
     for it, array in zip(spec.inputs, arrays, strict=True):
         require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
 
 
 def check_choices(name: str, legal: Array, spec: Spec) -> None:
+    """Raise `Nonconformity` unless each row of a mask [n, L] allows a choice of each head."""
     for head, mask in enumerate(np.split(legal, np.cumsum(heads(spec.action))[:-1], axis=1)):
         require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
 

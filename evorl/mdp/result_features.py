@@ -79,8 +79,9 @@ class ResultFeatures(WrappedArena):
         over = acted[decisions.terminated[acted] | decisions.truncated[acted]]
         results = dict(decisions.results)
         for slot in over.tolist():
-            # a report's own return and length are of the world's rewards and steps, another scale than before
-            reported = {name: x for name, x in results.get(slot, {}).items() if name in self._of_world(slot)}
+            # Of a report, what the world also tells during a game: its return and length may have other scales.
+            known = self._of_world(slot)
+            reported = {name: x for name, x in results.get(slot, {}).items() if name in known}
             self._write(self._last, slot, {**self._so_far(slot), **reported})
         self._rewards[over], self._length[over] = 0, 0
         for slot in rows.tolist():

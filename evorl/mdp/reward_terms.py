@@ -28,8 +28,8 @@ from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.typed import unknown
 
 KEY = "reward"
-GENERAL = frozenset({"return", "length"})
-"""Results that an episode of any world has."""
+GENERAL = frozenset({"return"})
+"""Results that an episode of any world has, within `RewardedArena`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def check_name(name: object) -> None:
         raise WorldError(f"{name!r} is a metric of every run; give the reward or result another name")
 
 
-def check_results(names: Iterable[str]) -> None:
+def check_result_names(names: Iterable[str]) -> None:
     """Raise `BadRequest` at ``results`` if numbers of infos with these names cannot be results.
 
     ``fitness`` can: it is the environment's own then.

@@ -220,7 +220,8 @@ class Trace:
                 present_of[id(out)] = present(args[0])
             else:
                 # the example was contiguous; an argument that is not, as a picture with channels last, may have no view
-                operation = _RESHAPE if operation is _VIEW else operation
+                if operation is _VIEW and _memory(out) not in self.written:  # a write must reach what was viewed
+                    operation = _RESHAPE
                 new = operation(*tree_map(present, args), **tree_map(present, kwargs))
                 present_of.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
             for key in done:  # else all of them would be in memory at once

@@ -31,7 +31,7 @@ from evorl.population.opposed import ACTING, appointed, games_of, layout_of, pla
 from evorl.population.results import WITHOUT_RESULT, IndividualResult, TaskResult, failed_result, why, with_seconds
 from evorl.rl.core import Learner, inherited, optimizers
 from evorl.training.experiment import Experiment
-from evorl.training.train import Run, spec, training_spec
+from evorl.training.train import Run, check_learner, check_rewards, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import with_whole_rows
@@ -43,7 +43,8 @@ def train_plan(
     experiment: Experiment, evolution: IndependentEvolution, kind: type[TrainEvaluator] | None = None
 ) -> EvaluationPlan:
     """``kind``: the class of the evaluator, if not `TrainEvaluator`."""
-    world = training_spec(experiment)
+    check_rewards(experiment)
+    world = spec(experiment.training_world)
     searched = genes(evolution.genes, experiment)
     if evolution.reward.kind != "none":
         searched += evolution.reward.genes(RewardNetwork.weights(numbers(world), evolution.reward.hidden))
@@ -51,7 +52,9 @@ def train_plan(
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
 
-    layout = layout_of(begun(0))
+    first = begun(0)
+    check_learner(first)
+    layout = layout_of(first)
 
     def fresh(number: int) -> NDArray[np.float32]:
         policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]

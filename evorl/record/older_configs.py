@@ -23,7 +23,7 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
     * ``mdp.results`` of PettingZoo's environments took ``return`` and ``length``, which are evorl's own today.
-    * ``mdp.time_limit`` beside ``mdp.kwargs.max_episode_steps`` was ignored, but in vector environments, where the
+    * ``mdp.time_limit`` beside ``mdp.kwargs.max_episode_steps`` was ignored, but with ``mdp.vector=true``, where the
       lesser one was the limit. Both together are refused today.
     * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, ``rl.epsilon_spread`` with
       one slot, and ``mdp.processes`` without a command or with ``protocol=godot_rl``. They are refused today.
@@ -44,7 +44,7 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_world(mdp: dict[str, Any]) -> dict[str, Any]:
     kind, names = mdp.get("_target_"), mdp.get("results")
-    if kind == REMOTE and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
+    if kind == REMOTE and "processes" in mdp and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
         return {**mdp, "processes": 1}
     if kind == PETTING_ZOO and isinstance(names, list):
         return {**mdp, "results": [name for name in names if name not in ("return", "length")]}

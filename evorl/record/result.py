@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -31,6 +31,7 @@ class _Result(msgspec.Struct):
     fitness: _Number = None
     eval: dict[str, _Number] = {}
     best: _Best | None = None
+    ended_by: dict[Literal["steps", "seconds", "fitness"], float] = {}
 
 
 _NEEDED = {"steps", "seconds", "fitness", "eval"}

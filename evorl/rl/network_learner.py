@@ -133,7 +133,8 @@ class NetworkLearner(Generic[H]):
             if self.device.type != "cpu":
                 moved = mapped(lambda x: x.to(self.device, non_blocking=True), (self.theta, *arguments))
                 return mapped(lambda x: x.cpu(), self._acts.replay(decide, *moved))
-            # what tells the forms of arguments apart: to look at each tensor would take a tenth of a decision
+            # A record has views of its weights, which keeps their id theirs. The spec and the number of rows say all
+            # other shapes and types: to look at each tensor would take a tenth of a decision.
             form = len(noise), len(extra), legal is None, carry is None, start is None
             key = getattr(decide, "__func__", decide), id(self.theta), *form, *[x.dtype for x in inputs]
             replay = self._acts.known(key) or self._acts.record(key, partial(decide, self.theta), *arguments)

@@ -140,7 +140,11 @@ class PolicyGradient(NetworkLearner[H]):
             raise BadRequest(
                 f"the smallest minibatch has {fewest} {what}, one for each of at most so many", "rl.learners"
             )
-        if hyper.normalize_advantage and fewest * (1 if self.policy.core is None else hyper.horizon) == 1:
+
+    def check_minibatches(self) -> None:
+        """Raise `BadRequest` if a minibatch of one decision would have a normalised advantage, which is 0."""
+        fewest, _ = self._fewest_rows()
+        if self.hyper.normalize_advantage and fewest * (1 if self.policy.core is None else self.hyper.horizon) == 1:
             raise BadRequest(
                 "the smallest minibatch has one decision, whose normalised advantage is 0: nothing is learned from it",
                 "rl.normalize_advantage",

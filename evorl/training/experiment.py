@@ -15,7 +15,7 @@ from evorl.opponents.core import Opponents, Pooled
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
-from evorl.training.periods import PARTS
+from evorl.training.periods import PARTS, part_of
 from evorl.util import plugins
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
@@ -29,7 +29,7 @@ class Budget:
     """Environment steps; null takes the world's own budget."""
     seconds: Positive | None = None
     fitness: float | None = None
-    """Stop when an evaluation reaches it; of a population, when an individual's fitness in the search does."""
+    """Stop when an evaluation reaches it; of a population that the world's fitness ranks, when an individual does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,7 @@ class Experiment:
 
     def periods(self) -> dict[str, int]:
         """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
-        parts = {name: max(self.mdp.budget // part, 1) for name, part in PARTS.items()}  # 0 means only at the end
-        return {name: parts[name] if every is None else every for name, every in self._every()}
+        return {name: part_of(self.mdp.budget, name) if every is None else every for name, every in self._every()}
 
     def own_periods(self) -> dict[str, int]:
         """The same, parts of the run's own budget, for those that are null if that budget is smaller than the world's.

@@ -10,6 +10,11 @@ PARTS = {"eval": 10, "checkpoint": 20}
 BUDGET = "budget.steps"
 
 
+def part_of(budget: int, name: str) -> int:
+    """The period of a budget; at least 1, since 0 means only at the end."""
+    return max(budget // PARTS[name], 1)
+
+
 def is_default(name: str, config: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether a run's period follows from its budget. ``name``: a key of `PARTS`.
 
@@ -29,7 +34,7 @@ def in_steps(name: str, config: Mapping[str, Any]) -> int | None:
     """A run's period in environment steps; None where its config does not say."""
     every, budget = config.get(f"{name}.every"), config.get("mdp.budget")
     if every is None and isinstance(budget, int):
-        return max(budget // PARTS[name], 1)
+        return part_of(budget, name)
     return every if isinstance(every, int) else None
 
 

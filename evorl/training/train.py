@@ -29,6 +29,7 @@ from evorl.record import checkpoint
 from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
 from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
+from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Source, source
 from evorl.training.core import Progress
@@ -67,7 +68,7 @@ class Run:
         kinds = forms(hyper, others)
         kind = partial(OpposedSampler, opponents, kinds.further) if isinstance(opponents, Pooled) else Sampler
         member = partial(kind, world, hyper, experiment.seed, here)
-        self.spec = training_spec(experiment)  # before other questions to the world: it says which key is refused
+        self.spec = spec(world)  # before other questions to the world: it says which key is refused
         sides = experiment.learning_sides
         self.window_size = max(WINDOW - WINDOW % sides, sides)
         make = partial(hyper.learner, self.spec, experiment.seed)
@@ -222,13 +223,16 @@ def spec(world: World) -> Spec:
     return arena.spec
 
 
-def training_spec(experiment: Experiment) -> Spec:
-    """Return the `Spec` of the world of training. Raises `BadRequest`, also for unknown results in ``reward``."""
-    world = experiment.training_world
-    found = spec(world)
-    if isinstance(world, Rewarded):
+def check_rewards(experiment: Experiment) -> None:
+    """Raise `BadRequest` for results that ``reward`` names and the world does not report."""
+    if isinstance(world := experiment.training_world, Rewarded):
         world.check_results()
-    return found
+
+
+def check_learner(learner: Learner) -> None:
+    """Raise `BadRequest` for settings under which a learner would learn nothing. It may still act."""
+    if isinstance(learner, PolicyGradient):
+        learner.check_minibatches()
 
 
 def policy_spec(experiment: Experiment) -> Spec:
@@ -282,8 +286,10 @@ class Start:
 
 def new_run(experiment: Experiment, init: Start | None = None, others: Sequence[RunPolicy] = ()) -> Run:
     """Make a new run, from another run's policy if ``init`` is given. Raises `BadRequest` if that does not fit."""
+    check_rewards(experiment)  # it closes the world that it played in
     run = Run(experiment, others)
     try:
+        check_learner(run.learner)
         experiment.rl.check_memory(run.spec, experiment.budget.steps or experiment.mdp.budget)
         if init is not None:
             _load_start(run, init)

@@ -224,19 +224,42 @@ def test_a_finished_run_says_so_and_stays(finished: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("word", "line"),
+    ("words", "line"),
     [
-        ("record.tensorboard=true", "evorl: record.tensorboard: {run} has ended; another value needs a larger"),
-        ("budget.seconds=9000", "evorl: budget.steps: the run has ended at "),
+        (["record.group=mine"], "record.group: {run} has ended; another value needs budget.steps="),
+        (["budget.seconds=9000"], "budget.steps: the run has ended at "),
+        (["budget.steps=STEPS"], "budget.steps: the run has ended at "),
+        (["budget.steps=9000", "budget.seconds=0.001"], "budget.seconds: the run has ended at "),
     ],
 )
 def test_a_finished_run_does_not_take_what_would_not_let_it_go_on(
-    word: str, line: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], line: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copied(finished, tmp_path)
     before = contents(run)
-    assert go(f"resume={run}", word) == 2
-    assert capsys.readouterr().err.startswith(line.format(run=run)) and contents(run) == before
+    steps = str(json.loads((run / "result.json").read_text())["steps"])
+    assert go(f"resume={run}", *(word.replace("STEPS", steps) for word in words)) == 2
+    assert capsys.readouterr().err.startswith("evorl: " + line.format(run=run)) and contents(run) == before
+
+
+@pytest.mark.parametrize("ended_by", [3, {"patience": 1.0}, {"steps": "many"}])
+def test_a_result_whose_limits_are_none_is_damaged(ended_by: Any, finished: Path, tmp_path: Path) -> None:
+    run = copied(finished, tmp_path)
+    told = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**told, "ended_by": ended_by}))
+    assert go(f"resume={run}") == 0
+    assert json.loads((run / "result.json").read_text())["ended_by"] == told["ended_by"]
+
+
+def test_a_run_that_an_older_version_ended_says_what_to_raise(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    told = json.loads((run / "result.json").read_text())
+    del told["ended_by"]
+    (run / "result.json").write_text(json.dumps(told))
+    assert go(f"resume={run}") == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"budget.steps={2 * told['steps']}")
 
 
 def test_the_printed_command_raises_the_limit_that_ended_a_population(

@@ -391,7 +391,7 @@ def test_an_objective_that_the_world_does_not_report(
 def test_where_no_episode_tells_the_results_the_first_evaluation_does(
     fault: str, seconds: float, error: type[Exception], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objectives, "PATIENCE_S", seconds)
+    monkeypatch.setattr("evorl.mdp.random_play.PATIENCE_S", seconds)
     evolution = SGA(population=2, episodes=2, objectives=("scor",))
     population = Population(faulty(fault, evolution), evolution)
     try:
@@ -404,7 +404,7 @@ def test_where_no_episode_tells_the_results_the_first_evaluation_does(
 
 def test_what_only_an_evolution_names_needs_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
-    monkeypatch.setattr(objectives, "result_names", lambda world, seconds: played.append(world))
+    monkeypatch.setattr(objectives, "result_names", played.append)
     for terms in (("fitness",), ({"return": 1.0, "length": -0.1},), ("score",)):
         evolution = SGA(population=2, episodes=2, objectives=terms)
         Population(faulty("nothing", evolution), evolution).close()

@@ -25,7 +25,7 @@ from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, C
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
 from evorl.mdp.gymnasium.wrappers import parsed, transform_only, wrapped
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
-from evorl.mdp.spec import check_results
+from evorl.mdp.spec import check_result_names
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
 from evorl.util.types import Count, Fraction
@@ -74,7 +74,7 @@ class Gymnasium(World):
         if self.time_limit is not None and "max_episode_steps" in self.kwargs:
             raise BadRequest("max_episode_steps of mdp.kwargs is the limit already; give one of them", "time_limit")
         parsed(self.wrappers)
-        check_results(self.results)
+        check_result_names(self.results)
 
     @property
     def title(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import MDP, Array, Spec
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
-from evorl.mdp.spec import check_results
+from evorl.mdp.spec import check_result_names
 from evorl.mdp.turns import IN_TURNS, RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest, nearest_or_all, reason
 from evorl.util.seed import below
@@ -54,7 +54,7 @@ class PettingZoo(BattleWorld):
             raise BadRequest(f"there is no {self.id}; did you mean {meant}?", "id")
         if self.side is not None and self.opponent == "self":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays all sides", "side")
-        check_results(self.results)
+        check_result_names(self.results)
 
     def imports(self) -> tuple[tuple[str, str], ...]:
         names = [("id", self.id), *(("wrappers", name) for name in self.wrappers)]
