@@ -20,8 +20,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
 import argparse
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatch
 from functools import partial
@@ -30,7 +29,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -46,6 +44,7 @@ from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
 from evorl.jobs.identity import located
+from evorl.jobs.limits import check_goes_on, larger_limits
 from evorl.jobs.sweep import sweep
 from evorl.record import latest
 from evorl.record.result import set_aside, sound_result
@@ -107,25 +106,16 @@ def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | No
         return _resume(Path(str(resumed)), args)
     with _opened(args) as hydra:
         if replayed is not None:
-            return _replay(Path(str(replayed)), hydra, args, name)
-        if args.list:
-            from evorl.cli.help import choices_page
-
-            print(choices_page(hydra))
+            carry_out = _replay(Path(str(replayed)), hydra, args, name)
+        elif asked(args):
+            _inform(parser, args, hydra, name)
             return None
-        if asked(args):
-            if args.cfg and (several := [word for word in parse(args.overrides) if word.is_sweep_override()]):
-                raise BadRequest("several values; --cfg shows one job", several[0].key_or_group)
-            composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
-            if args.help:
-                _help(hydra, composed, args.overrides, name)
-            else:
-                show_info(hydra, args, parser, name)
-            return None
-        if args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
+        elif args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
             return sweep(hydra, args.overrides, name)
-        check_hydra(parse(args.overrides), sweep=False)
-        return _single(config.compose(hydra, args.overrides, name))
+        else:
+            check_hydra(parse(args.overrides), sweep=False)
+            carry_out = _single(config.compose(hydra, args.overrides, name))
+    return carry_out()  # without the composer, for which other threads may wait
 
 
 def _with_latest(word: str) -> str:
@@ -150,17 +140,27 @@ def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
     return config.opened(Path(args.config_path) if args.config_path else config.CONF, args.config_dir)
 
 
-def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
-    from evorl.cli.help import help_page
+def _inform(parser: argparse.ArgumentParser, args: argparse.Namespace, hydra: Hydra, name: str) -> None:
+    from evorl.cli.help import choices_page, help_page
 
-    print(help_page(hydra, composed, words, name))
+    if args.list:
+        print(choices_page(hydra))
+        return
+    if args.cfg and (several := [word for word in parse(args.overrides) if word.is_sweep_override()]):
+        raise BadRequest("several values; --cfg shows one job", several[0].key_or_group)
+    composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
+    if args.help:
+        print(help_page(hydra, composed, args.overrides, name))
+    else:
+        show_info(hydra, args, parser, name)
 
 
 # ------------------------------------------------------------------ one new run
 
 
-def _single(composed: DictConfig) -> Path:
-    HydraConfig.instance().set_config(composed)
+def _single(composed: DictConfig) -> Callable[[], Path]:
+    """Return what carries out a composed run."""
+    place = config.directory_of(composed)
     chosen = composed.hydra.runtime.choices
     against = [] if chosen.get("opponents", "none") == "none" else ["opponents"]  # a config of one's own may lack it
     learner = [] if chosen["mdp"] == "problem" else ["rl"]  # a problem is not played by a learner
@@ -170,19 +170,31 @@ def _single(composed: DictConfig) -> Path:
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
-    job.check_names(Path(composed.hydra.run.dir), "the run's directory", "hydra.run.dir")
-    data, experiment = job.checked_experiment(plain, words)
-    return begin(composed, words, data, experiment, places)
+    job.check_names(Path(place), "the run's directory", "hydra.run.dir")
+
+    def carry_out() -> Path:
+        data, experiment = job.checked_experiment(plain, words)
+        return begin(composed, place, words, data, experiment, places)
+
+    return carry_out
 
 
 def begin(
-    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, places: Sequence[str]
+    composed: DictConfig,
+    place: str,
+    words: Sequence[str],
+    data: dict[str, Any],
+    experiment: Experiment,
+    places: Sequence[str],
 ) -> Path:
-    """Carry out a new run, and print the commands that follow it; return its directory. ``places``: Hydra's words."""
+    """Carry out a new run at ``place``, and print the commands that follow it; return its directory.
+
+    ``places``: Hydra's words.
+    """
     made: list[Path] = []
 
     def choose() -> Path:
-        made.append(job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
+        made.append(job.new_directory(place, "hydra.run.dir", places))
         return made[0]
 
     job.start_run(composed, words, data, experiment, choose)
@@ -215,7 +227,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
             job.check_fitness_limit(experiment)
         result = sound_result(directory)
         if result is not None and data["budget"] == past["budget"]:
-            larger = _larger_limits(result, past["budget"])
+            larger = larger_limits(result, past["budget"])
             if key := _changed_key(args.overrides, data, past):
                 raise BadRequest(f"{directory} has ended; another value needs {' '.join(larger)}", key)
             from evorl.record.terminal import print_summary
@@ -225,7 +237,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
             return directory
         _check_checkpoints(directory, data["budget"]["steps"], past["budget"]["steps"])
         if result is not None:
-            _check_goes_on(result, past["budget"], experiment)
+            check_goes_on(result, past["budget"], experiment)
 
     def amend() -> None:
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
@@ -256,35 +268,6 @@ def _check_checkpoints(directory: Path, budget: int | None, before: int | None) 
         raise BadRequest(f"{directory} has played {played} steps already", "budget.steps")
 
 
-def _ended_by(result: Mapping[str, Any], budget: Mapping[str, Any]) -> dict[str, float]:
-    """The limits of its budget that ended a run, with what it reached. Older versions did not write them."""
-    if "ended_by" in result:
-        return dict(result["ended_by"])
-    limits = {name: budget[name] for name in ("seconds", "fitness") if None not in (budget[name], result[name])}
-    return {name: result[name] for name, limit in limits.items() if result[name] >= limit} or {"steps": result["steps"]}
-
-
-def _larger_limits(result: Mapping[str, Any], budget: Mapping[str, Any]) -> list[str]:
-    """The words that raise the limits which ended a run."""
-    reached = _ended_by(result, budget)
-    words = ["budget.fitness=null"] * ("fitness" in reached)
-    if "seconds" in reached:
-        words.append(f"budget.seconds={math.ceil(2 * reached['seconds'])}")
-    if "steps" in reached or not words:
-        words.append(f"budget.steps={2 * result['steps']}")
-    return words
-
-
-def _check_goes_on(result: Mapping[str, Any], past: Mapping[str, Any], experiment: Experiment) -> None:
-    """Raise `BadRequest` if a run that has ended with the ``past`` budget has reached a limit of the present one."""
-    budget, reached = experiment.budget, {"steps": result["steps"], "seconds": result["seconds"]}
-    limits = {"steps": budget.steps or experiment.mdp.budget, "seconds": budget.seconds, "fitness": budget.fitness}
-    for name, number in (reached | _ended_by(result, past)).items():
-        limit = limits[name]
-        if limit is not None and number >= limit:
-            raise BadRequest(f"the run has ended at {number:,.6g}; give a larger one as well", f"budget.{name}")
-
-
 def _changed_key(words: Sequence[str], data: Mapping[str, Any], past: Mapping[str, Any]) -> str | None:
     """The first key of these words that changes a config."""
     if _genes(data) != _genes(past):
@@ -294,8 +277,8 @@ def _changed_key(words: Sequence[str], data: Mapping[str, Any], past: Mapping[st
     return next((key for key in keys if OmegaConf.select(new, key) != OmegaConf.select(old, key)), None)
 
 
-def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> Path:
-    """Replay an asynchronous evolution in a new directory, with evaluations in the order of the original.
+def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> Callable[[], Path]:
+    """Return what replays an asynchronous evolution in a new directory, with evaluations in the order of the original.
 
     It ends at the end of the original's journal, unless the command line gives a budget.
     """
@@ -321,10 +304,10 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
         experiment = config.experiment(data, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS if group in choices]
     composed = config.compose(hydra, [*files, f"seed={data['seed']}", *places], name)
-    HydraConfig.instance().set_config(composed)
+    place = config.directory_of(composed)
     say(f"evorl {__version__}: replay {directory}")
     data = located(directory, data) | {"replay": str(directory.absolute())}
-    return begin(composed, others, data, experiment, places)
+    return partial(begin, composed, place, others, data, experiment, places)
 
 
 def _end(directory: Path) -> int:

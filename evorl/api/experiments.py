@@ -8,8 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-
 from evorl.api.plain import plain
 from evorl.cli import config
 from evorl.cli.groups import choice_of_class
@@ -57,9 +55,9 @@ def run_experiment(made: Experiment) -> tuple[Path, tuple[str, ...]]:
         composed = config.compose(hydra, [f"seed={made.seed}", *words])
         for group in GROUPS:
             composed.hydra.runtime.choices[group] = choice_of_class(hydra, group, data[group].get("_target_"))
-    HydraConfig.instance().set_config(composed)
-    checked, whole = job.checked_experiment({**config.resolved(composed), **data}, words)
-    return begin(composed, words, checked, whole, []), trusted
+        place, plain_config = config.directory_of(composed), config.resolved(composed)
+    checked, whole = job.checked_experiment({**plain_config, **data}, words)
+    return begin(composed, place, words, checked, whole, []), trusted
 
 
 def _by_field(made: Experiment, what: Callable[[str, Any], Any]) -> StateDict:

@@ -18,6 +18,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -88,6 +89,12 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
         line = first_line(cause)
         line = "cannot be null" if line.endswith("is not Optional") else line
         raise BadRequest(line, str(getattr(cause, "full_key", None) or "")) from None
+
+
+def directory_of(composed: DictConfig) -> str:
+    """The directory of a run, from whose config ``${hydra:...}`` takes its values until the next one is composed."""
+    HydraConfig.instance().set_config(composed)
+    return str(composed.hydra.run.dir)
 
 
 def task_words(config: DictConfig) -> list[str]:

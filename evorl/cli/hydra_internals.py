@@ -9,6 +9,7 @@ which ones exist is decided in `evorl.cli.refusals`. Verified for hydra-core 1.3
 from __future__ import annotations
 
 import argparse
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,9 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, TypeEr
 """What Hydra raises for words that it cannot compose."""
 
 
+_COMPOSING = threading.RLock()  # Hydra and the config that ${hydra:...} refers to are global
+
+
 class HasConfigLoader(Protocol):
     """Hydra, or the context that it passes to its plugins."""
 
@@ -55,7 +59,7 @@ class HasConfigLoader(Protocol):
 def open_composer(
     path: Path, extra: str | None = None, last: Mapping[str, Path] = MappingProxyType({})
 ) -> Iterator[Hydra]:
-    """Open Hydra over the config folder ``path``; only one can be open in a process.
+    """Open Hydra over the config folder ``path``; only one can be open in a process, and other threads wait.
 
     ``extra`` is a second folder that is searched first, like Hydra's ``--config-dir``; it must exist. ``last`` has
     folders that are searched last, by the names of who provides them.
@@ -68,13 +72,14 @@ def open_composer(
         search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
     for provider, folder in last.items():
         search.prepend(provider, f"file://{folder}", SearchPathQuery(provider="schema"))  # which stays last
-    GlobalHydra.instance().clear()
-    try:
-        hydra = Hydra("evorl", _CachingLoader(search))
-        GlobalHydra.instance().initialize(hydra)
-        yield hydra
-    finally:
+    with _COMPOSING:
         GlobalHydra.instance().clear()
+        try:
+            hydra = Hydra("evorl", _CachingLoader(search))
+            GlobalHydra.instance().initialize(hydra)
+            yield hydra
+        finally:
+            GlobalHydra.instance().clear()
 
 
 def show_info(hydra: Hydra, args: argparse.Namespace, parser: argparse.ArgumentParser, name: str) -> None:

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.analysis import sweeps
@@ -116,7 +115,9 @@ def start_run(
         if data["replay"] is None:
             for notice in _notices(experiment, words):
                 say(notice)
-        result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source, others))
+        result = run_to_end(
+            BuiltRun(lambda: run), lambda: _started(choose(), composed, data, experiment, source, others)
+        )
         return float(result["fitness"])
 
 
@@ -180,14 +181,19 @@ def _new_work(
 
 @contextmanager
 def _started(
-    directory: Path, data: dict[str, Any], experiment: Experiment, source: Source | None, others: Sequence[RunPolicy]
+    directory: Path,
+    composed: DictConfig,
+    data: dict[str, Any],
+    experiment: Experiment,
+    source: Source | None,
+    others: Sequence[RunPolicy],
 ) -> Iterator[OpenRun]:
     from evorl.record.lock import lock
 
     with lock(directory):
         run_directory.remove(directory, provenance.FILE_NAME)  # of a process killed before it wrote its config
         with _attempt(directory, experiment, source):
-            _write_config(directory, data, others)
+            _write_config(directory, composed, data, others)
             say(directory)
             yield directory, None
 
@@ -342,10 +348,13 @@ def config_yaml(data: Mapping[str, Any]) -> bytes:
     return OmegaConf.to_yaml(OmegaConf.create(dict(data))).encode()
 
 
-def _write_config(directory: Path, data: dict[str, Any], others: Sequence[RunPolicy]) -> None:
-    """Write ``.hydra/`` as Hydra would, but resolved; config.yaml comes last, since it makes the directory a run."""
+def _write_config(directory: Path, composed: DictConfig, data: dict[str, Any], others: Sequence[RunPolicy]) -> None:
+    """Write ``.hydra/`` as Hydra would, but resolved; config.yaml comes last, since it makes the directory a run.
+
+    Hydra's own part is of ``composed``, since the global one may be that of another thread by now.
+    """
     run_directory.make_folder(directory, ".hydra")  # it exists if a job was killed here and starts again
-    hydra = cast(DictConfig, HydraConfig.instance().cfg)
+    hydra = OmegaConf.masked_copy(composed, "hydra")
     with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
         hydra.hydra.runtime.output_dir = str(directory.absolute())
         if not config.uses_tuned(hydra):  # Hydra records the name of a file that is not there

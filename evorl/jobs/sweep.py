@@ -92,7 +92,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     words, group = config.task_words(own), Path(own.hydra.sweep.dir).absolute().name
     data, experiment = job.checked_experiment(config.resolved(composed), words, group)
     if not job.is_run(directory):
-        return job.start_run(composed, words, data, experiment, lambda: directory)
+        return job.start_run(own, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
     stopped = search.stops_jobs(own)
     data = check_same_config(directory, data, KEY, *promotion.GROWING * stopped)

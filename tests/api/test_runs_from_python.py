@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 import evorl
 from evorl.analysis import sweeps
 from evorl.api import experiments, runs
-from evorl.jobs import sweep
+from evorl.jobs import job, sweep
 from evorl.mdp.gymnasium.world import Gymnasium
 from evorl.mdp.remote.world import Remote
 from evorl.record.lock import lock
@@ -33,6 +34,7 @@ SMALL: dict[str, Any] = {
     "record.tensorboard": False,
 }  # fmt: skip
 
+TINY = {"budget.steps": 32, "eval.every": 0, "eval.episodes": 1, "record.tensorboard": False}
 
 CARTPOLE = Gymnasium(id="CartPole-v1")
 
@@ -226,7 +228,7 @@ def test_an_experiment_stands_alone(place: Path) -> None:
 
 def test_an_experiment_trusts_what_its_own_code_names(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     """Of a game that is started by a command, too."""
-    monkeypatch.setattr(experiments, "begin", lambda composed, words, data, made, places: place)
+    monkeypatch.setattr(experiments, "begin", lambda *given: place)
     game = f"{sys.executable} -c 'no \\ game'"
     monkeypatch.setattr(Remote, "ready", lambda world: None)
     directory, trust = experiments.run_experiment(evorl.experiment(Remote(command=game), PPO()))
@@ -353,6 +355,25 @@ def test_a_sweep_may_be_of_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(evorl.sweep, "mdp=cartpole seed=1,2", SMALL).result()
     assert [run.directory.name for run in made] == ["0", "1"]
+
+
+def test_runs_of_two_threads_record_their_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra's config is global: that of the run composed last was written into both."""
+    monkeypatch.chdir(tmp_path)
+    both, start = Barrier(2), job.start_run
+
+    def start_both(*given: Any) -> float:
+        both.wait(60)
+        return start(*given)
+
+    monkeypatch.setattr(job, "start_run", start_both)
+    with ThreadPoolExecutor(2) as pool:
+        calls = {rl: pool.submit(evorl.run, f"mdp=cartpole rl={rl}", TINY) for rl in ("ppo", "reinforce")}
+        found = {rl: call.result() for rl, call in calls.items()}
+    for rl, run in found.items():
+        words = (run.directory / ".hydra" / "overrides.yaml").read_text()
+        assert f"- rl={rl}\n" in words and run.directory.parent.name == f"cartpole-{rl}-none"
+        assert f"rl: {rl}\n" in (run.directory / ".hydra" / "hydra.yaml").read_text()
 
 
 def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
