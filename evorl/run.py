@@ -44,7 +44,7 @@ from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
 from evorl.jobs.identity import located
-from evorl.jobs.limits import check_goes_on, larger_limits
+from evorl.jobs.limits import check_fitness_limit, check_goes_on, larger_limits
 from evorl.jobs.sweep import sweep
 from evorl.record import latest
 from evorl.record.result import set_aside, sound_result
@@ -224,7 +224,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
         say(f"evorl {__version__}: resume {directory}")
         experiment = config.experiment(data, config.trusted_packages(args.overrides, {}))
         if data["budget"]["fitness"] != past["budget"]["fitness"]:
-            job.check_fitness_limit(experiment)
+            check_fitness_limit(experiment)
         result = sound_result(directory)
         if result is not None and data["budget"] == past["budget"]:
             larger = larger_limits(result, past["budget"])

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from evorl.analysis import sweeps
 from evorl.cli import config
 from evorl.cli.overrides import TUNED, parse
-from evorl.jobs import run_players
+from evorl.jobs import limits, run_players
 from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util import command, run_directory, yaml_text
@@ -63,7 +63,7 @@ def checked_experiment(
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
-    check_fitness_limit(made)
+    limits.check_fitness_limit(made)
     data |= {name: completed(data[name], getattr(made, name)) for name in ("rl", "ec") if data[name]}
     changed = {name: {**data[name], "every": every} for name, every in made.own_periods().items()}
     if group is not None and made.record.group is None:
@@ -72,19 +72,6 @@ def checked_experiment(
         data |= changed
         made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
-
-
-def check_fitness_limit(experiment: Experiment) -> None:
-    """Raise `BadRequest` for ``budget.fitness`` where only evaluations are compared with it, and there are none.
-
-    Of a population that the world's fitness ranks, the fitness of individuals is compared with it.
-    """
-    from evorl.ec.core import IndependentEvolution
-
-    ec = experiment.ec
-    own = isinstance(ec, IndependentEvolution) and not ec.opposes
-    if not own and experiment.budget.fitness is not None and experiment.eval.every == 0:
-        raise BadRequest("evaluations are compared with it, and eval.every=0 has none before the end", "budget.fitness")
 
 
 def optimizer(experiment: Experiment) -> str:

@@ -1,4 +1,4 @@
-"""The limits of its budget that ended a run, and what a resume must raise to go on."""
+"""Limits of the budget: those that end a run, and what a resume must raise to go on."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ def check_goes_on(result: Mapping[str, Any], past: Mapping[str, Any], experiment
         limit = limits[name]
         if limit is not None and number >= limit:
             raise BadRequest(f"the run has ended at {number:,.6g}; give a larger one as well", f"budget.{name}")
+
+
+def check_fitness_limit(experiment: Experiment) -> None:
+    """Raise `BadRequest` for ``budget.fitness`` where only evaluations are compared with it, and there are none.
+
+    Of a population that the world's fitness ranks, the fitness of individuals is compared with it.
+    """
+    from evorl.ec.core import IndependentEvolution
+
+    ec = experiment.ec
+    own = isinstance(ec, IndependentEvolution) and not ec.opposes
+    if not own and experiment.budget.fitness is not None and experiment.eval.every == 0:
+        raise BadRequest("evaluations are compared with it, and eval.every=0 has none before the end", "budget.fitness")

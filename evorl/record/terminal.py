@@ -65,6 +65,28 @@ _ROWS: dict[str, tuple[tuple[str, str, Callable[[float], str]], ...]] = {
 }
 
 
+class _Muted:
+    """Keeps the "evorl" logger's messages from other loggers while terminals are open. Several threads may have some."""
+
+    def __init__(self) -> None:
+        self._lock, self._open, self._propagated = threading.Lock(), 0, True
+
+    def begin(self, logger: logging.Logger) -> None:
+        with self._lock:
+            if not self._open:
+                self._propagated, logger.propagate = logger.propagate, False
+            self._open += 1
+
+    def end(self, logger: logging.Logger) -> None:
+        with self._lock:
+            self._open -= 1
+            if not self._open:
+                logger.propagate = self._propagated
+
+
+_MUTED = _Muted()
+
+
 class Terminal:
     """Display of a run's progress on stdout, and of the warnings of the "evorl" logger.
 
@@ -96,7 +118,7 @@ class Terminal:
 
     def __enter__(self) -> Self:
         logger = logging.getLogger("evorl")
-        self._propagated, logger.propagate = logger.propagate, False
+        _MUTED.begin(logger)
         logger.addHandler(self._handler)
         if interactive(self._stream):
             from rich.live import Live
@@ -116,7 +138,7 @@ class Terminal:
                 self._live = None
         logger = logging.getLogger("evorl")
         logger.removeHandler(self._handler)
-        logger.propagate = self._propagated
+        _MUTED.end(logger)
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
         """Store the newest metrics; show them once per period, and evaluations at once."""

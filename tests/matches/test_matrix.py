@@ -215,7 +215,8 @@ def test_a_bad_request_is_one_line(
     players: str, words: tuple[str, ...], line: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = ",".join(one if one.startswith("rul") else f"{runs}/{one}" for one in players.split())
-    assert main([f"players=[{named}]", "matrix=true", f"out={tmp_path / 'out'}", *words]) == 2
+    matrix = () if "matrix=false" in words else ("matrix=true",)
+    assert main([f"players=[{named}]", *matrix, f"out={tmp_path / 'out'}", *words]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"evorl: {line.format(runs=runs)}") and told.count("\n") == 1, told
     assert not (tmp_path / "out").exists()

@@ -169,6 +169,19 @@ def test_time_left(time: Clock, start: int, seconds: float | None, step: int, no
     assert out.getvalue() == expected + "\n"
 
 
+def test_terminals_of_several_threads_leave_the_logger_as_it_was() -> None:
+    """They need not be closed in the order of their opening."""
+    logger = logging.getLogger("evorl")
+    before = logger.propagate, list(logger.handlers)
+    first, second = Terminal(10, stream=io.StringIO()), Terminal(10, stream=io.StringIO())
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not logger.propagate
+    second.__exit__(None, None, None)
+    assert (logger.propagate, logger.handlers) == before
+
+
 def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("evorl")
     before = logger.propagate, list(logger.handlers)
