@@ -66,7 +66,7 @@ _ROWS: dict[str, tuple[tuple[str, str, Callable[[float], str]], ...]] = {
 
 
 class _Muted:
-    """Keeps the "evorl" logger's messages from other loggers while terminals are open. Several threads may have some."""
+    """Keeps the "evorl" logger's messages from other loggers while terminals are open, of one thread or several."""
 
     def __init__(self) -> None:
         self._lock, self._open, self._propagated = threading.Lock(), 0, True
