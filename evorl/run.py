@@ -350,8 +350,8 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
         raise BadRequest("goes with --cfg", "--resolve")
     if args.package and not args.cfg:
         raise BadRequest("goes with --cfg", "--package")
-    if args.list and args.overrides:
-        raise BadRequest(f"takes no words, got {args.overrides[0]!r}", "--list")
+    if (args.list or args.hydra_help) and args.overrides:
+        raise BadRequest(f"takes no words, got {args.overrides[0]!r}", "--list" if args.list else "--hydra-help")
     return args
 
 

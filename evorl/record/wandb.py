@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ import psutil
 
 from evorl.record.metrics_tail import follow_rows
 from evorl.record.result import sound_result
-from evorl.util import run_directory
+from evorl.util import command, run_directory
 from evorl.util.poll import readable
 
 HOME = "wandb"
@@ -189,8 +190,8 @@ class WandB:
     def _reason(self, code: int) -> str:
         if code == _OFFLINE_INSTEAD:
             return (
-                f"could not reach its server; `python -m evorl.report {self._home.parent} wandb=report` or "
-                f"`wandb sync {self._home}/offline-run-*` uploads the run"
+                f"could not reach its server; `{command.line('report', str(self._home.parent), 'wandb=report')}` or "
+                f"`wandb sync {shlex.quote(str(self._home))}/offline-run-*` uploads the run"
             )
         if code == -signal.SIGALRM:
             return f"was not done within {self._timeout_s} s"

@@ -261,6 +261,7 @@ def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> Non
         (["resume='eq"], 'cannot read "resume=\'eq"; expected KEY=VALUE, quoted if it has special signs'),
         (["--version", "mdp=catpole"], "--version: takes no words, got 'mdp=catpole'"),
         (["--list", "mdp=carpole"], "--list: takes no words, got 'mdp=carpole'"),
+        (["--hydra-help", "mdp=pong"], "--hydra-help: takes no words, got 'mdp=pong'"),
         (["hydra.sweep.subdir=a"], "hydra.sweep.subdir: is for --multirun"),
         (
             ["--multirun", "seed=1,2", "hydra.run.dir=my/runs"],
