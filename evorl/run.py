@@ -160,7 +160,6 @@ def _inform(parser: argparse.ArgumentParser, args: argparse.Namespace, hydra: Hy
 
 def _single(composed: DictConfig) -> Callable[[], Path]:
     """Return what carries out a composed run."""
-    place = config.directory_of(composed)
     chosen = composed.hydra.runtime.choices
     against = [] if chosen.get("opponents", "none") == "none" else ["opponents"]  # a config of one's own may lack it
     learner = [] if chosen["mdp"] == "problem" else ["rl"]  # a problem is not played by a learner
@@ -169,7 +168,7 @@ def _single(composed: DictConfig) -> Callable[[], Path]:
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
-    words, places = config.task_words(composed), config.hydra_words(composed)
+    words, places, place = config.task_words(composed), config.hydra_words(composed), config.directory_of(composed)
     job.check_names(Path(place), "the run's directory", "hydra.run.dir")
 
     def carry_out() -> Path:

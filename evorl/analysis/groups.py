@@ -49,7 +49,8 @@ class Group:
         known = {key: value for key, value in self.values.items() if value is not MISSING}
         pairs = [f"{key}={_short(value)}" for key, value in known.items()]
         kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
-        text = ", ".join(pairs[:kept]) or "all runs"
+        lacking = f"no {next(iter(self.values))}" if self.values else "all runs"
+        text = ", ".join(pairs[:kept]) or lacking
         text += ", …" if kept < len(pairs) else ""
         return printable((text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark)
 
@@ -261,6 +262,8 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     ignored = IGNORED_GROUPS if run.has_learner else (*IGNORED_GROUPS, "rl")
     for key, value in run.config.items():
         if key in IGNORED or _config_group(key) in ignored:
+            continue
+        if value == {} and key not in run.choices:  # nothing, where other runs have keys below it
             continue
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")

@@ -158,7 +158,11 @@ def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> s
             since, end = lead_since(panel, rank, lowest=lowest), max(run.steps for run in ranked[0].group.runs)
             if since is None:
                 tie = ranked[0].equals(ranked[1])
-                return "" if tie else f"By {metric} it does not lead at the end."
+                ends = {curve.rank: float(curve.band.grid[-1]) for curve in panel.curves}
+                shared = min(ends.values())
+                steps = f"{format_number(shared)} steps, the last that all have reached"
+                where = steps if shared < ends[rank] else "the end"
+                return "" if tie else f"By {metric} it does not lead at {where}."
             return f"By {metric} it leads since step {since:,.0f} of {end:,.0f}."
     return ""
 

@@ -7,11 +7,12 @@ import copy
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
 
+from evorl.mdp.battle_arena import BattleArena
 from evorl.mdp.begin import begin
 from evorl.mdp.core import (
     MDP,
@@ -61,7 +62,7 @@ def check(
 
     with _no_leaks(), _sentences(), strict():
         require(world.repeats, "it says that it does not repeat itself (repeats=false), which this check needs")
-        if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
+        if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)) and _of_battles(world):
             asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
         first = playthrough().play(decisions, ends=1)
         sides = getattr(first.arena, "sides", None)
@@ -186,6 +187,12 @@ def _no_leaks() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------ rules for a battle
+
+
+def _of_battles(world: World) -> bool:
+    """Whether the world's arena plays its battles. One that can may have another arena with other settings."""
+    with closing(world.arena(world.sides, Episodes(0, "conformance"))) as arena:
+        return isinstance(arena, BattleArena)
 
 
 async def _check_battles(world: Any, episodes: Episodes) -> None:

@@ -102,6 +102,15 @@ def test_a_group_goes_by_the_file_that_was_chosen() -> None:
     assert [group.label for group in group_runs([first, second])] == ["rl=a2c", "rl=ppo"]
 
 
+def test_a_mapping_that_is_empty_in_some_runs_is_told_by_the_keys_of_the_others() -> None:
+    runs = [
+        RunRecord(directory=Path("0"), config=PPO | {"reward.results": {}}),
+        RunRecord(directory=Path("1"), config=PPO | {"reward.results.length": 0.1}),
+    ]
+    assert {*differences(runs)} == {"reward.results.length"}
+    assert {group.label for group in group_runs(runs)} == {"no reward.results.length", "reward.results.length=0.1"}
+
+
 def test_a_whole_group_that_is_not_there() -> None:
     one = RunRecord(directory=Path("0"), config=PPO | {"ec": {}}, choices={"ec": "none"})
     two = RunRecord(

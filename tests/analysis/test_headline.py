@@ -78,6 +78,13 @@ def test_a_lead_at_the_end_of_the_runs_that_the_curves_do_not_show_is_told() -> 
     )
 
 
+def test_a_lead_beyond_the_last_common_step_is_told_as_such() -> None:
+    """The run that leads went on after the other one had ended, which was ahead till then."""
+    assert said([run(0.1, 1, 10, [9, 8]), run(0.2, 1, 40, [7, 7, 40])]).endswith(
+        "By eval/return_mean it does not lead at 200 steps, the last that all have reached."
+    )
+
+
 def test_equal_groups_are_told_as_equal() -> None:
     tied = [run(0.1, 1, 40, [9, 8]), run(0.2, 1, 40, [9, 8])]
     assert said(tied) == "Equally good: rl.lr=0.1, rl.lr=0.2, with fitness 40."

@@ -58,5 +58,5 @@ def test_sweep_and_report_tell_it(tmp_path: Path, capsys: pytest.CaptureFixture[
     places = [tmp_path / "sweep" / name for name in "01"]
     assert [choices(place)["tuned"] for place in places] == ["cartpole_ppo", None]
     assert LINE in warnings(group_runs([read_run(place) for place in places]))
-    assert go(f"resume={places[1]}", "budget.steps=128") == 0
+    assert go(f"resume={places[1]}", "budget.steps=9000") == 0
     assert "tuned" not in read_run(places[1]).choices

@@ -61,7 +61,10 @@ def test_keys_that_are_said_to_have_no_effect_have_none(alone: Callable[[str, st
     assert {*others} == {*UNUSED}
     changed = [f"rl.{key}={value}" for key, value in others.items()]
     found = evolved(tmp_path / "run", *ASYNCHRONOUS["aes_rl"], *changed)
-    assert bits(found) == bits(alone("asynchronous", "aes_rl"))
+    (state, journal), (others_state, others_journal) = bits(found), bits(alone("asynchronous", "aes_rl"))
+    for each in (state, others_state):
+        del each["learner"]["limiter"]  # of a learner that trains alone
+    assert (state, journal) == (others_state, others_journal)
 
 
 LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_plus_one_rl")
