@@ -39,7 +39,8 @@ def shown_run(run: RunRecord, name: str, keys: Sequence[str] = ()) -> ShownRun:
     film, caption = None, ""
     path = newest_film(run.directory)
     if path is None:
-        filming = command.evaluate(f"run={run.directory}", "checkpoint=best", "video=best")
+        trust = [word for word in run.words if word.startswith("trust=")]
+        filming = command.evaluate(f"run={run.directory}", "checkpoint=best", "video=best", *trust)
         caption = f"No film yet: {filming}" if run.has_learner else ""
     else:
         caption = f"{path.name} of run {name}"
