@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -130,6 +131,8 @@ def offered() -> Iterator[str]:
         own = vars(import_module(module)).items()
         named += [(module, name) for name, of in own if not name.startswith("_") and _home(of) == module]
     for module, name in named:
+        if find_spec(module).submodule_search_locations and find_spec(f"{module}.{name}"):
+            continue  # a module
         of = getattr(import_module(module), name)
         if inspect.isclass(of) or inspect.isfunction(of):
             yield f"{_home(of)}.{of.__name__}"
