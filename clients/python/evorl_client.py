@@ -67,7 +67,7 @@ class Client:
         A game with a loop of its own calls this in each round. Raises `Closed`.
         """
         self._flush()
-        if not select.select([self._socket], [], [], timeout)[0]:
+        if timeout is not None and not select.select([self._socket], [], [], timeout)[0]:
             return
         try:
             data = self._socket.recv(1 << 16)

@@ -147,9 +147,10 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
             inbox, battles.inbox = battles.inbox, []
             for slots, rows in inbox:
                 self._outcomes(slots, rows)
-            for game, (why, gone) in battles.take_lost().items():
-                self._lose(battles.games[game], why, gone)
-            battles.tell()
+            if battles.lost:
+                for game, (why, gone) in battles.take_lost().items():
+                    self._lose(battles.games[game], why, gone)
+                battles.tell()
         return ready()
 
     # -------------------------------------------------------------- rows

@@ -39,6 +39,7 @@ class Connection:
         self._begun = np.zeros(self.capacity, np.int64)  # battles so far
         self._slots = np.full((self.capacity, sides), -1)
         self._owed = np.zeros((self.capacity, sides), np.bool_)  # sides whose next rows are to come
+        self._sides, self._slot, self._owes = sides, self._slots.reshape(-1), self._owed.reshape(-1)  # by `_seats`
         self._ends: dict[tuple[int, int], Rows] = {}  # of sides of battles that have ended before evorl's answer
         self.spoke = time.monotonic()
         """When it last said something, by `time.monotonic`."""
@@ -103,9 +104,14 @@ class Connection:
             battles, sides, actions = battles[wait], sides[wait], actions[wait]
             if not len(battles):
                 return
-        self._owed[battles % self.capacity, sides] = True
+        self._owes[self._seats(battles % self.capacity, sides)] = True
         sent = np.ascontiguousarray(actions, self.offer.sent_dtype)
         self._send(Act(battles.astype("<u4").tobytes(), sides.astype("u1").tobytes(), sent.tobytes()))
+
+    def _seats(self, place: Array, side: Array) -> Array:
+        """Numbers [n] of sides at places: a lookup by one index takes a tenth of the time of one by two."""
+        seats: Array = place * self._sides + side
+        return seats
 
     def _send(self, message: Begin | Act | Leave) -> None:
         self.said += 1
@@ -150,30 +156,30 @@ class Connection:
             rows, number, place = rows.take(good), number[good], place[good]
         if not len(place):
             return
-        if (side := int(rows.side.max())) >= self._owed.shape[1]:
-            raise Nonsense(f"spoke for side {side}; it has {self._owed.shape[1]}")
+        if some(unknown := rows.side >= self._sides):
+            raise Nonsense(f"spoke for side {rows.side[unknown].max()}; it has {self._sides}")
+        seats = self._seats(place, rows.side)
         if some(rows.end):
-            late = self._keep_ends(rows, number, place)
-            rows, place = rows.take(late), place[late]
+            late = self._keep_ends(rows, number, seats)
+            rows, place, seats = rows.take(late), place[late], seats[late]
         if not len(place):
             return
-        slots = self._slots_that_owe(place, rows.side)
+        slots = self._slots_that_owe(seats, rows.side)
         if some(rows.end):
-            over = rows.end != Ask.GOES_ON
-            self._slots[place[over], rows.side[over]] = -1
+            self._slot[seats[rows.end != Ask.GOES_ON]] = -1
         self._pass_on(place, slots, rows)
 
-    def _keep_ends(self, rows: Rows, number: Array, place: Array) -> Array:
+    def _keep_ends(self, rows: Rows, number: Array, seats: Array) -> Array:
         """Keep the ends of sides that wait for evorl's answer until it is there; return which rows are others, [n].
 
         In real time a game ends while the learner learns. The end is then what came of the decision to be made.
         """
-        who, over = place * self._owed.shape[1] + rows.side, rows.end != Ask.GOES_ON
-        owes = self._owed[place, rows.side] & ~np.isin(who, who[~over])  # and has not asked in these rows
-        early = over & ~owes & (self._slots[place, rows.side] >= 0)
+        over = rows.end != Ask.GOES_ON
+        owes = self._owes[seats] & ~np.isin(seats, seats[~over])  # and has not asked in these rows
+        early = over & ~owes & (self._slot[seats] >= 0)
         for at in np.flatnonzero(early).tolist():
             key = int(number[at]), int(rows.side[at])
-            if key in self._ends or some(who[at + 1 :] == who[at]):
+            if key in self._ends or some(seats[at + 1 :] == seats[at]):
                 raise Nonsense(f"spoke for side {key[1]} of a battle, which has ended")
             self._ends[key] = rows.take(np.array([at]))
         late: Array = ~early
@@ -184,12 +190,12 @@ class Connection:
         slot, self._slots[place, side] = self._slots[place, side], -1
         self._pass_on(np.array([place]), np.array([slot]), row)
 
-    def _slots_that_owe(self, place: Array, side: Array) -> Array:
+    def _slots_that_owe(self, seats: Array, side: Array) -> Array:
         """Return the slots [n] of sides that speak. Raises `Nonsense` if one of them owes nothing."""
-        slots: Array = self._slots[place, side]
-        owed = np.count_nonzero(self._owed)
-        self._owed[place, side] = False
-        if owed - np.count_nonzero(self._owed) != len(place):
+        slots: Array = self._slot[seats]
+        owed = np.count_nonzero(self._owes)
+        self._owes[seats] = False
+        if owed - np.count_nonzero(self._owes) != len(seats):
             if some(slots < 0):
                 which = side[slots < 0][0]
                 raise Nonsense(f"spoke for side {which} of a battle, which has ended or is its own to decide")

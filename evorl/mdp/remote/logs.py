@@ -6,6 +6,7 @@ import numpy as np
 
 from evorl.mdp.core import Action, Array
 from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.remote.truth import some
 
 FIRST_ROWS = 64
 
@@ -20,7 +21,7 @@ class Logs:
 
     def append(self, slots: Array, actions: Array) -> None:
         at = self.length[slots]
-        if at.max() >= len(self._rows):
+        if some(at >= len(self._rows)):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         self._rows[at, slots] = actions
         self.length[slots] = at + 1

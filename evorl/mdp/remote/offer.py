@@ -167,7 +167,8 @@ class Offer:
     def faults(self, rows: Rows) -> list[tuple[int, str]]:
         """Return the rows whose content cannot be used, each with the reason."""
         bad = rows.end > Ask.TRUNCATED
-        for x in (rows.reward, rows.results, *(rows.inputs[k] for k in self._floats)):
+        results = (rows.results,) if some(rows.end) else ()  # of rows that end nothing they are 0
+        for x in (rows.reward, *results, *(rows.inputs[k] for k in self._floats)):
             if not every(fine := np.isfinite(x)):
                 bad |= ~fine.reshape(len(bad), -1).all(1)
         if rows.legal is not None and not every(choice := np.logical_or.reduceat(rows.legal, self._splits, axis=1)):

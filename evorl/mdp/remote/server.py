@@ -26,6 +26,7 @@ from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import Cut, Nonsense, Refused, Unplayable, Welcome, encoded, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
+from evorl.mdp.remote.spinning import SpinningSelector
 from evorl.mdp.shared import Shared
 from evorl.util.seed import key, seed31
 from evorl.util.stop import check_stop, stopping
@@ -71,7 +72,7 @@ class GameServer:
         self.settings = settings
         self.address, self._socket = listener(settings.listen)
         self._token = os.environ.get("EVORL_TOKEN") or secrets.token_hex(16)
-        self._selector = selectors.DefaultSelector()
+        self._selector = SpinningSelector()
         self._selector.register(self._socket, selectors.EVENT_READ, self._accept)
         self._strangers: deque[_Stranger] = deque()
         self._connections: dict[Connection, GameProcess | None] = {}

@@ -1,4 +1,4 @@
-"""Whether some or all entries of a boolean array are true, in a tenth of the time of its methods `any` and `all`."""
+"""Whether some or all entries of an array are true, in a tenth of the time of its methods `any` and `all`."""
 
 from __future__ import annotations
 
