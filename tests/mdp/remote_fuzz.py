@@ -55,7 +55,8 @@ class Attack:
 
     def begin(self, place: int) -> None:
         slots = range(place * SIDES, (place + 1) * SIDES)
-        self.battle[place] = self.connection.begin(place, 1, (0, 1), slots)
+        self.connection.begin(place, 1, (0, 1), slots)
+        self.battle[place] = int(self.connection._number[place])
         self.free = {(p, s) for p in range(PLACES) for s in range(SIDES) if self.connection._owed[p, s]}
 
     def close(self) -> None:
@@ -187,8 +188,7 @@ class Attack:
         for place in range(PLACES):
             sides = np.flatnonzero(~self.connection._owed[place])
             if len(sides):
-                battles = np.full(len(sides), self.battle[place])
-                self.connection.act(battles, sides, np.zeros((len(sides), 2), np.int64))
+                self.connection.act(place * SIDES + sides, np.zeros((len(sides), 2), np.int64))
         self.free = {(p, s) for p in range(PLACES) for s in range(SIDES)}
         try:
             while len(self.end.recv(1 << 20)) == 1 << 20:

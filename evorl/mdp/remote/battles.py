@@ -90,7 +90,7 @@ class Battles:
         self._since = np.zeros(slots // sides)  # when each game last spoke, or was spoken to
         self._moment = np.zeros(slots // sides)  # the same by the clock of connections, which does not rest
         self._last = np.zeros(slots // sides, np.int64)  # the number of the last message to each game
-        self._battle, self._side = np.zeros((2, slots), np.int64)
+        self._seat = np.zeros(slots, np.int64)  # of each slot, in its connection
         self._room = np.full(slots, -1)  # where in `_rooms` its connection is
         self._rooms: dict[int, Connection] = {}
         self._next_room = 0
@@ -123,11 +123,11 @@ class Battles:
         players, slots = self._players(seed), self.slots_of(match)
         match.place = connection, place
         part = slice(slots.start, slots.stop)
-        self._room[part], self._side[part] = self._room_of(connection), players
+        self._room[part] = self._room_of(connection)
         self.sent[part], self.asked[part], self.over[part] = 0, False, False
         self._only = int(self._room[0]) if every(self._room == self._room[0]) else -1
         self._note(match.index)
-        self._battle[part] = connection.begin(place, seed31(seed), players, slots)
+        self._seat[part] = connection.begin(place, seed31(seed), players, slots)
         self._last[match.index] = connection.said
 
     def _room_of(self, connection: Connection) -> int:
@@ -161,20 +161,21 @@ class Battles:
         """Send the next actions [n, K] of slots that have asked. What cannot be sent is lost, which `lost` tells."""
         self.sent[slots] += 1
         self.asked[slots] = False
-        self._note(self._game[slots])
+        self._note(games := self._game[slots])
         if self._only >= 0:
-            self._act(self._only, slots, actions)
+            self._act(self._only, games, self._seat[slots], actions)
             return
         room = self._room[slots]
         for number in np.unique(room).tolist():
-            self._act(number, slots[room == number], actions[room == number])
+            there = room == number
+            self._act(number, games[there], self._seat[slots[there]], actions[there])
 
-    def _act(self, room: int, slots: Array, actions: Array) -> None:
+    def _act(self, room: int, games: Array, seats: Array, actions: Array) -> None:
         if room < 0:
             return
         try:
-            self._rooms[room].act(self._battle[slots], self._side[slots], actions)
-            self._last[self._game[slots]] = self._rooms[room].said
+            self._rooms[room].act(seats, actions)
+            self._last[games] = self._rooms[room].said
         except Cut as error:
             self._server.cut(self._rooms[room], str(error))
 

@@ -166,8 +166,9 @@ class Offer:
 
     def faults(self, rows: Rows) -> list[tuple[int, str]]:
         """Return the rows whose content cannot be used, each with the reason."""
-        bad = rows.end > Ask.TRUNCATED
-        results = (rows.results,) if some(rows.end) else ()  # of rows that end nothing they are 0
+        bad, results = np.zeros(len(rows.end), np.bool_), tuple[Array, ...]()
+        if some(rows.end):
+            bad, results = rows.end > Ask.TRUNCATED, (rows.results,)  # which are 0 in all other rows
         for x in (rows.reward, *results, *(rows.inputs[k] for k in self._floats)):
             if not every(fine := np.isfinite(x)):
                 bad |= ~fine.reshape(len(bad), -1).all(1)
