@@ -33,7 +33,7 @@ from evorl.cli import config
 from evorl.cli.overrides import format_value
 from evorl.jobs.saved_policies import checkpoint_of, learner_of, own_evaluation, own_game, saved_policy
 from evorl.matches import command
-from evorl.record import latest
+from evorl.record import run_names
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.names import check_can_be_made, check_names_directory
@@ -109,7 +109,7 @@ def _request(words: Sequence[str]) -> Request:
 
 
 def evaluate(request: Request) -> None:
-    run_dir = Path(latest.named(request.run, "run"))
+    run_dir = Path(run_names.named(request.run, "run"))
     target = None if request.export is None else _target(request.export)
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evorl import __version__
 from evorl.cli import config
 from evorl.jobs.saved_policies import loaded_policy
-from evorl.record import latest, provenance
+from evorl.record import provenance, run_names
 from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest, Failure
 from evorl.util.names import check_can_be_made
@@ -93,7 +93,7 @@ def _command(words: Sequence[str]) -> None:
 def export(request: Request) -> None:
     target = _target(request)
     _check_installed(request)
-    run_dir = Path(latest.named(request.run, "run"))
+    run_dir = Path(run_names.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
     _, step, learner, individual, game = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
     if game is not None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from evorl.cli import config
 from evorl.jobs.saved_policies import loaded_policy
-from evorl.record import latest
+from evorl.record import run_names
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.text import say
@@ -76,7 +76,7 @@ def _command(words: Sequence[str]) -> None:
 
 def play(request: Request) -> None:
     """Serve the page until Ctrl-C."""
-    run_dir = Path(latest.named(request.run, "run"))
+    run_dir = Path(run_names.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "film")

@@ -5,7 +5,7 @@
     python -m evorl.report multirun/lr live=true
 
 RUN_DIR_OR_GLOB is a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you
-like. The word latest is the run below runs/ that began last.
+like. The word latest is the run below runs/ that began last, and zoo/NAME a policy that `evorl.zoo` lists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from evorl.analysis.sources import Choices, Sources, check_choices
 from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
-from evorl.record import latest
+from evorl.record import run_names
 from evorl.reproduction import papers
 from evorl.util import files, run_directory
 from evorl.util.errors import BadRequest, nearest, one_edit
@@ -108,7 +108,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Upload | None, 
     known = {field.name for field in fields(Request)}
     named = [word for word in words if word.partition("=")[0] not in known]
     request = config.parse_request(Request, [word for word in words if word not in named])
-    named = [latest.named(word) for word in named]
+    named = [run_names.named(word) for word in named]
     if not request.out:
         raise BadRequest("needs a directory", key="out")
     if request.by == "":

@@ -46,7 +46,7 @@ from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
 from evorl.jobs.identity import located
 from evorl.jobs.limits import check_fitness_limit, check_goes_on, larger_limits
 from evorl.jobs.sweep import sweep
-from evorl.record import latest
+from evorl.record import run_names
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, nearest
@@ -84,7 +84,7 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
     if not args.shell_completion:
         for word in args.overrides:
             _check_has_key(word, args)
-        args.overrides = [_with_latest(in_quotes(word)) for word in args.overrides]
+        args.overrides = [_with_directory(in_quotes(word)) for word in args.overrides]
     return parser, args
 
 
@@ -118,10 +118,10 @@ def work(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Path | No
     return carry_out()  # without the composer, for which other threads may wait
 
 
-def _with_latest(word: str) -> str:
-    """A word of the command line, with the newest run in place of resume=latest, init=latest or replay=latest."""
+def _with_directory(word: str) -> str:
+    """A word of the command line, with a directory in place of a run's name in resume=, init= or replay=."""
     key, equals, value = word.partition("=")
-    if equals and key in ("resume", "init", "replay") and (directory := latest.named(value, key)) != value:
+    if equals and key in ("resume", "init", "replay") and (directory := run_names.named(value, key)) != value:
         return f"{key}={command.quoted(directory)}"
     return word
 

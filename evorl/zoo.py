@@ -1,4 +1,4 @@
-"""The command that lists trained policies, which any other command takes as a run directory.
+"""The command that lists trained policies. Any other command takes one as ``zoo/NAME`` in place of a run directory.
 
     python -m evorl.zoo                 all of them
     python -m evorl.zoo suite/ppo_pong  one: its numbers, curves, settings, and the command that makes it again
@@ -66,7 +66,7 @@ def _describe(policy: KeptPolicy) -> None:
     if score := policy.score():
         say(f"all runs   {score}: the interquartile mean at the end, with its 95 % interval")
     say(f"curves     {policy.page}")
-    say(f"film       {command.evaluate(f'run={policy.directory}', 'video=true')}")
+    say(f"film       {command.evaluate(f'run=zoo/{policy.name}', 'video=true')}")
     say(f"settings   {policy.directory / '.hydra' / 'config.yaml'}")
     say(f"checksum   {policy.digest}")
     say(f"directory  {policy.directory}")

@@ -28,10 +28,9 @@ from evorl.jobs.saved_policies import (
     saved_policy,
 )
 from evorl.jobs.sweep import JobsFailed
-from evorl.record import failure, latest, provenance, result
+from evorl.record import failure, provenance, result, run_names
 from evorl.record.lock import is_locked
 from evorl.record.provenance import POLICY_ONLY
-from evorl.reproduction.kept_policies import find
 from evorl.run import asked, parsed, work
 from evorl.training.experiment import Experiment
 from evorl.training.session import Interrupted
@@ -106,7 +105,7 @@ def load(
     trusted = (trust,) if isinstance(trust, str) else tuple(trust) if isinstance(trust, Sequence) else (trust,)
     if not all(isinstance(root, str) for root in trusted):
         raise BadRequest(f"expected names of packages, got {trust!r:.100}", "trust")
-    place = find(named[4:]).directory if named.startswith("zoo/") else Path(latest.named(named, "run"))
+    place = Path(run_names.named(named, "run"))
     # raises `BadRequest` now, and not at the first use
     check_individual(_experiment(place, trusted), individual)
     check_checkpoint(place, str(checkpoint))

@@ -30,7 +30,7 @@ from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, open_composer
 from evorl.cli.overrides import GROUPS, TUNED, first_line, format_value, parse, single_value
 from evorl.cli.refusals import check_former, check_words
 from evorl.cli.targets import COMMAND, Untrusted, import_class, trusted, typed_commands
-from evorl.record import latest
+from evorl.record import run_names
 from evorl.record.older_configs import with_present_keys
 from evorl.record.provenance import plugins_of
 from evorl.util import command, plugins, run_directory
@@ -294,7 +294,7 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
     if "device" in kinds:
         check_device(values.get("device"))
     if "run" in kinds and "run" in values:  # the truer cause, where other keys are wrong or missing as well
-        check_run_is_there(Path(latest.named(str(values["run"]), "run")), "run")
+        check_run_is_there(Path(run_names.named(str(values["run"]), "run")), "run")
     return typed(values, kind)
 
 

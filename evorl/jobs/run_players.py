@@ -26,7 +26,7 @@ from evorl.jobs.saved_policies import (
     saved_policy,
     snapshots,
 )
-from evorl.record import checkpoint, latest
+from evorl.record import checkpoint, run_names
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, nearest, wrong_data
 from evorl.util.names import no_such_run
@@ -74,7 +74,7 @@ def split(word: str, key: str) -> Place:
     directory, at, which = word.rpartition("@")
     if not at or os.path.isdir(word):
         directory, which = word, LATEST
-    return Place(latest.named(directory, key).rstrip("/") or "/", checkpoint_name(which))
+    return Place(run_names.named(directory, key).rstrip("/") or "/", checkpoint_name(which))
 
 
 def places(word: str, key: str, trust: Sequence[str] = (), others: Sequence[str] = ()) -> list[Place]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 from evorl.cli import config
 from evorl.mdp.core import World
+from evorl.record import run_names
 from evorl.reproduction import papers
 from evorl.reproduction.papers import PROGRAMS
 from evorl.reproduction.scores import score_text
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest, nearest, one_edit
 
 
 @dataclass(frozen=True)
@@ -75,49 +74,17 @@ def _scores(table: str, page: Path) -> Mapping[str, Mapping[str, float | None]]:
 def kept_policies() -> list[KeptPolicy]:
     """Return all kept policies in the order of their names. Raises `BadRequest` where there are none."""
     tables = {path: path.read_text(encoding="utf-8") for path in PROGRAMS.glob("*/results/*.json")}
-    directories = sorted(PROGRAMS.glob("*/results/policies/*"))
-    kept = [_kept(directory, table) for directory in directories if (table := _table_of(directory, tables))]
-    if not kept:
-        raise BadRequest("the policies are in benchmarks/ of a checkout: clone the repository")
-    return kept
+    return [
+        KeptPolicy(name, directory, run_directory.read_json(directory, "evaluation.json"), table)
+        for name, directory in run_names.kept_directories().items()
+        if (table := _table_of(directory, tables))
+    ]
 
 
 def find(name: str) -> KeptPolicy:
-    """Return the policy ``PAPER/NAME``, or ``NAME`` where one alone is called so. Raises `BadRequest`.
-
-    The parts of a name may have another order where it is that of one alone: ``pong_ppo`` is suite/ppo_pong.
-    """
+    """Return the policy that `evorl.record.run_names.kept_name` finds. Raises `BadRequest`."""
     kept = {policy.name: policy for policy in kept_policies()}
-    alike = [other for other in kept if other == name or other.endswith(f"/{name}")]
-    alike = alike or [other for other in kept if _parts(name) in (_parts(other), _parts(kept[other].directory.name))]
-    if len(alike) == 1:
-        return kept[alike[0]]
-    if alike:
-        raise BadRequest(f"{name!r} is {' or '.join(alike)}", "zoo")
-    raise BadRequest(f"there is no {name!r}{_nearest(name, [*kept]) or '; python -m evorl.zoo lists all'}", "zoo")
-
-
-def _nearest(name: str, kept: Sequence[str]) -> str:
-    """``"; did you mean X?"`` for the name nearest to a wrong one, also without its paper and in another order."""
-    for other in kept:
-        last = other.rpartition("/")[2]
-        if any(map(one_edit, (name, name, _in_order(name)), (other, last, _in_order(last)))):
-            return f"; did you mean {other}?"
-    return nearest(name, kept)
-
-
-def _in_order(name: str) -> str:
-    return "_".join(sorted(_parts(name)))
-
-
-def _parts(name: str) -> frozenset[str]:
-    """The words of a name, whatever their order."""
-    return frozenset(re.split("[/_]", name.lower()))
-
-
-def _kept(directory: Path, table: str) -> KeptPolicy:
-    name = f"{directory.parents[2].name}/{directory.name}"
-    return KeptPolicy(name, directory, run_directory.read_json(directory, "evaluation.json"), table)
+    return kept[run_names.kept_name(name, [*kept], "zoo")]
 
 
 def _table_of(directory: Path, tables: dict[Path, str]) -> str:

@@ -1,4 +1,4 @@
-"""The word ``latest``: the run below runs/ that began last, for every command."""
+"""Names in place of run directories: ``latest``, the run below runs/ that began last, and kept policies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness import go
 
-from evorl import evaluate, report
-from evorl.record import latest
+from evorl import evaluate, export, play, report
+from evorl.record import run_names
 from evorl.util.errors import BadRequest
 
 
@@ -40,17 +40,17 @@ def test_the_one_that_began_last() -> None:
     run("c/20260103-000000-s0", "{torn")
     run("d/20260104-000000-s0", None)
     (Path("runs/e")).mkdir()
-    assert latest.named("latest") == str(newest)
+    assert run_names.named("latest") == str(newest)
     second = run("a/20260102-000000-s0-1", began("2026-01-02T00:00:00+00:00"), lock=1)
-    assert latest.named("latest") == str(second)
-    assert latest.named("runs/b") == "runs/b"
+    assert run_names.named("latest") == str(second)
+    assert run_names.named("runs/b") == "runs/b"
     Path("latest").mkdir()
-    assert latest.named("latest") == "latest"
+    assert run_names.named("latest") == "latest"
 
 
 def test_without_a_run() -> None:
     with pytest.raises(BadRequest, match=r"^resume: there is no run below runs/ here$"):
-        latest.named("latest", "resume")
+        run_names.named("latest", "resume")
 
 
 def test_every_command_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,3 +69,36 @@ def test_every_command_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*tiny, "seed=2", "init=latest", "hydra.run.dir=other") == 0
     assert f"init: {first.absolute()}" in Path("other/.hydra/config.yaml").read_text(encoding="utf-8")
     assert report.parse(["latest"])[0] == [str(first)]
+
+
+def test_a_kept_policy_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Cart-pole's plays 500 steps in each of its episodes, as when it was kept."""
+    place = run_names.TABLES / "suite/results/policies/ppo_cartpole"
+    assert run_names.named("zoo/suite/ppo_cartpole") == run_names.named("zoo/cartpole_ppo") == str(place)
+    assert evaluate.main(["run=zoo/cartpole_ppo", "episodes=2", "json=true"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["return_mean"] == 500
+    tiny = ("mdp=cartpole", "record.tensorboard=false", "eval.episodes=1", "budget.steps=256", "rl.horizon=32")
+    assert go(*tiny, "init=zoo/cartpole_ppo", "hydra.run.dir=other") == 0
+    assert f"init: {place}" in Path("other/.hydra/config.yaml").read_text(encoding="utf-8")
+    Path("zoo/cartpole_ppo").mkdir(parents=True)
+    assert run_names.named("zoo/cartpole_ppo") == "zoo/cartpole_ppo", "a directory of that name goes first"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("zoo/suite/ppo_cartpol", "run: there is no 'suite/ppo_cartpol'; did you mean suite/ppo_cartpole?"),
+        ("zoo/pbt_pong", "run: 'pbt_pong' is lamarckian/pbt_pong or suite/pbt_pong"),
+        ("zoo/tennis", "run: there is no 'tennis'; python -m evorl.zoo lists all"),
+    ],
+)
+def test_a_wrong_name_of_a_kept_policy(name: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (evaluate, export, play):
+        assert command.main([f"run={name}"]) == 2
+    assert capsys.readouterr().err.count(why) == 3
+
+
+def test_without_a_checkout_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run_names, "TABLES", tmp_path)
+    with pytest.raises(BadRequest, match="the policies are in benchmarks/ of a checkout: clone the repository"):
+        run_names.named("zoo/ppo_pong", "run")
