@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import FrameType
 
@@ -67,6 +68,8 @@ def _leave_at_once_on_signals() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    with suppress(OSError):  # without buffers, which the signal may have interrupted
+        os.write(2, f"evorl: ended by {signal.Signals(number).name}\n".encode())
     os._exit(128 + number)
 
 

@@ -291,6 +291,8 @@ def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | N
         lines.append(("fitness", format_number(result["fitness"])))
     lines += _result_lines(evaluated, () if "individual" in best and "return_mean" in evaluated else ("fitness_mean",))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
+    if limits := [f"budget.{name}" for name in result.get("ended_by", ()) if name != "steps"]:
+        lines.append(("ended by", " and ".join(limits)))
     lines.append(("kept in", str(directory)))
     lines = [(printable(name), printable(value)) for name, value in lines]
     width = max(len(name) for name, _ in lines)

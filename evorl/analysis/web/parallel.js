@@ -41,7 +41,9 @@ function drawParallel(figure, ranges) {
   };
   axes.forEach((axis, k) => {
     element("line", svg, {class: "axis", x1: x(k), x2: x(k), y1: top - 32, y2: height - bottom + 32});
-    element("text", svg, {class: "name", x: x(k), y: k % 2 ? 12 : 30, "text-anchor": "middle"}, axis.name);
+    const name = element("text", svg, {class: "name", x: x(k), y: k % 2 ? 12 : 30, "text-anchor": "middle"}, axis.name);
+    const half = name.getComputedTextLength() / 2;
+    name.setAttribute("x", Math.max(half, Math.min(x(k), width - half)));  // a long name stays within the picture
     const last = k === axes.length - 1;
     for (const [text, share] of axis.ticks)
       element("text", svg, {x: x(k) + (last ? 6 : -6), y: y(share) + 4, "text-anchor": last ? "start" : "end"}, text);
