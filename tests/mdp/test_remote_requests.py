@@ -229,6 +229,12 @@ def test_features_of_an_input_have_names_of_their_own() -> None:
         Offer(read_hello(msgspec.msgpack.encode(hello)))
 
 
+@pytest.mark.parametrize("name", ["return", "length"])
+def test_results_of_every_episode_are_no_results_of_a_game(name: str) -> None:
+    with pytest.raises(Nonsense, match=f"results: {name} is a result of every episode"):
+        Offer(read_hello(msgspec.msgpack.encode(HELLO | {"results": ["win", name]})))
+
+
 @pytest.mark.parametrize(
     ("field", "message"),
     [

@@ -22,13 +22,14 @@ from evorl.mdp.core import (
     MultiDiscrete,
     Spec,
     WorldError,
-    check_name,
     first_choices,
     heads,
 )
 from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.remote.messages import MAX_FRAME, Ask, BoxOffer, DiscreteOffer, Hello, InputOffer, Nonsense
 from evorl.mdp.remote.truth import every, some
+from evorl.mdp.spec import check_result_names
+from evorl.util.errors import BadRequest
 from evorl.util.text import printable
 
 
@@ -103,9 +104,8 @@ class Offer:
             raise Nonsense("offers masks for actions that are no choices")
         try:
             self.spec = Spec(inputs, action, hello.rewards, len(hello.sides), hello.masked)
-            for name in hello.results:
-                check_name(name)
-        except WorldError as error:
+            check_result_names(hello.results)
+        except (WorldError, BadRequest) as error:
             raise Nonsense(f"offers what evorl cannot use: {error}") from None
         self._inputs = [
             column(f"input {each.name!r}", np.dtype(each.dtype).newbyteorder("<"), *each.shape) for each in inputs
