@@ -30,6 +30,7 @@ GENERIC = {
 """Config files of many worlds, and the key that chooses one."""
 SCHEDULE = {field.name for field in fields(Anneal)}
 """The keys of a value that changes with the steps."""
+SortKey = tuple[int, tuple[float, ...], str]
 MAX_LABEL = 57
 """Most characters of a label."""
 
@@ -342,11 +343,14 @@ def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:
     return len(pairs) > len({choice for choice, _ in pairs})
 
 
-def _sort_key(value: Any) -> tuple[int, float, str]:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (0, float(value), "")
-    return (1, 0.0, format_value(value))
+def _sort_key(value: Any) -> SortKey:
+    """Numbers come first, then lists of numbers by their numbers, then the rest by its text."""
+    if is_number(value):
+        return (0, (float(value),), "")
+    if isinstance(value, list | tuple) and all(map(is_number, value)):
+        return (1, tuple(map(float, value)), "")
+    return (2, (), format_value(value))
 
 
-def _by_seed(run: RunRecord) -> tuple[tuple[int, float, str], str]:
+def _by_seed(run: RunRecord) -> tuple[SortKey, str]:
     return _sort_key(run.seed), str(run.directory)

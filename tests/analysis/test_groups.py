@@ -75,6 +75,13 @@ def test_numbers_are_in_order_of_size() -> None:
     ]
 
 
+def test_lists_are_in_order_of_their_numbers() -> None:
+    found = labels(*(PPO | {"rl.net.hidden": hidden} for hidden in ([128], [64, 64], [64], ["a"], 256)))
+    assert [label for label, _ in found] == [
+        f"rl.net.hidden={hidden}" for hidden in ("256", "[64]", "[64,64]", "[128]", "[a]")
+    ]
+
+
 def test_a_budget_of_null_is_that_of_the_world() -> None:
     world = PPO | {"mdp.budget": 4_000}
     assert labels(*(world | {"budget.steps": steps} for steps in (None, 4_000))) == [("all runs", ["0", "1"])]
