@@ -203,7 +203,10 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     print_summary({"steps": 5, "seconds": 1.0, "eval": {**spread, "episodes": 2}}, Path("runs/x"))
     told = ["return    1 ± 0.5, -2 to 3", "win       0.25", "episodes  2", "steps     5 in 0:01", "kept in   runs/x"]
     assert capsys.readouterr().out.splitlines() == told
-    for reached, last in (({"seconds": 1.0, "fitness": 2.0}, "budget.seconds and budget.fitness"), ({"steps": 5}, None)):
+    for reached, last in (
+        ({"seconds": 1.0, "fitness": 2.0}, "budget.seconds and budget.fitness"),
+        ({"steps": 5}, None),
+    ):
         print_summary({"steps": 5, "seconds": 1.0, "ended_by": reached, "eval": {}}, Path("runs/x"))
         lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
         assert lines.get("ended by") == last
