@@ -188,7 +188,11 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     assert text.count('</table></div><p class="hint">→ more columns: scroll</p>') == 9
     assert ".wide.more+.hint{display:block}" in text and 'wide.classList.toggle("more"' in text
     headline = re.findall(r'<p class="headline">(.*?)</p>', text)
-    assert len(headline) == 1 and headline[0].startswith("Best: rl.lr=0.0") and "leads since step" in headline[0]
+    assert (
+        len(headline) == 1
+        and headline[0].startswith("Best: rl.lr=0.0")
+        and "does not lead at 3000 steps" in headline[0]
+    )
     assert text.index('class="headline"') < text.index('class="best"') < text.index("<form")
     assert "Config of run" in text and "No film yet: " in text
     assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text

@@ -35,6 +35,8 @@ MOST_NAMES = 3
 VERDICT = "compared with the first"
 BETTER = "P(first better)"
 GAP = "optimality gap"
+TURNED = "better in pairs, but not by IQM"
+"""The verdict on a group that the test finds better than the first, which the interquartile mean has chosen."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,13 +91,14 @@ def comparison_rows(scores: Scores) -> list[Row]:
     pairs = math.comb(len(rated), 2)
     corrected = [min(1.0, stratified_p_value(best, values) * pairs) for values in others]
     smallest = [_smallest(best, values) * pairs for values in others]
+    better = [estimate(probability_of_improvement, *best, *values) for values in others]
     first, rest = ("lowest", "higher") if scores.lowest else ("highest", "lower")
-    words = [first, *(_verdict(rest, p, least) for p, least in zip(corrected, smallest, strict=True))]
+    told = zip(corrected, smallest, better, strict=True)
+    words = [first, *(_verdict(rest, p, least, above.value) for p, least, above in told)]
     nothing = Estimate(math.nan, math.nan, math.nan)
-    better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]
     return [
         _names(group) | {"runs": sum(map(len, values))} | _columns({**aggregates, BETTER: above}) | {VERDICT: verdict}
-        for (group, values, aggregates), above, verdict in zip(rated, better, words, strict=True)
+        for (group, values, aggregates), above, verdict in zip(rated, [nothing, *better], words, strict=True)
     ]
 
 
@@ -160,6 +163,7 @@ def summary(rows: Sequence[Row]) -> str:
     kinds = {
         "lower": "Lower",
         "higher": "Higher",
+        TURNED: f"{TURNED[0].upper()}{TURNED[1:]}",
         "no difference": "No difference shown",
         "too few": "Too few runs to tell",
     }
@@ -195,9 +199,10 @@ def _smallest(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> flo
     return max(exact, RESOLUTION) if is_sampled(x, y) else exact
 
 
-def _verdict(other: str, p: float, smallest: float) -> str:
+def _verdict(other: str, p: float, smallest: float, above: float) -> str:
+    """``above``: the probability that the first is better. The test tells that it is not one half, on either side."""
     if p < LEVEL:
-        return f"{other} (p = {p:.2g})"
+        return f"{other if above > 0.5 else TURNED} (p = {p:.2g})"
     if smallest >= LEVEL:
         return "too few runs to tell"
     return f"no difference shown (p = {p:.2g})"

@@ -86,20 +86,34 @@ def _named(groups: Sequence[Group]) -> Headline | None:
     return None
 
 
+def last_shared(panel: Panel) -> float | None:
+    """The last step at which all runs of all groups have values; None without one.
+
+    Beyond it a group's mean is of those of its runs that went on.
+    """
+    whole = [curve.band.grid[curve.band.count == len(curve.raw)] for curve in panel.curves]
+    if not all(map(len, whole)):
+        return None
+    last = min(float(steps[-1]) for steps in whole)
+    return last if all(steps[0] <= last for steps in whole) else None
+
+
 def lead_since(panel: Panel, rank: int, *, lowest: bool = False) -> float | None:
     """Where the curve of this group has been better than all others ever since; None if it is not at its end.
 
-    It is looked at up to the step that all of them have reached. A group counts from its first value on.
+    It is looked at up to the step that all runs have reached. A group counts from its first value on.
     """
-    sign = -1.0 if lowest else 1.0
+    last = last_shared(panel)
+    if last is None:
+        return None
+    sign, at = -1.0 if lowest else 1.0, held_at if panel.held else interpolated
     [own] = [curve.band for curve in panel.curves if curve.rank == rank]
-    grid = own.grid[own.grid <= min(curve.band.grid[-1] for curve in panel.curves)]
-    ahead = np.ones(len(grid), bool)
+    grid = np.union1d(own.grid[own.grid <= last], last)
+    mean, ahead = at(grid, own.grid, own.mean), np.ones(len(grid), bool)
     for curve in panel.curves:
         if curve.rank != rank:
-            other = (held_at if panel.held else interpolated)(grid, curve.band.grid, curve.band.mean)
-            ahead &= ~(sign * (own.mean[: len(grid)] - other) <= 0)
-    if not ahead.any() or not ahead[-1]:
+            ahead &= ~(sign * (mean - at(grid, curve.band.grid, curve.band.mean)) <= 0)
+    if not ahead[-1]:
         return None
     behind = np.flatnonzero(~ahead)
     return float(grid[behind[-1] + 1] if len(behind) else grid[0])
@@ -126,25 +140,29 @@ def _standing(measure: str, ranked: Sequence[_Ranked], compared: Sequence[Compar
     second, equal = ranked[1], [entry.group.label for entry in ranked[1:] if entry.equals(first)]
     if equal:
         others = [*equal[:MOST_NAMES], *([f"{len(equal) - MOST_NAMES} more"] if len(equal) > MOST_NAMES else [])]
-        verdict = _verdict(first.group, second.group, compared) if len(equal) == 1 else ""
+        verdict = _verdict(ranked, compared) if len(equal) == 1 else ""
         return f"Equally good: {', '.join([first.group.label, *others])}, with {score}{of}{verdict}."
     gap = format_number(abs(first.mean - second.mean))
     side = "below" if lowest else "above"
     alone = " One run of each says little." if n == len(second.values) == 1 else ""
     return (
         f"Best: {first.group.label}, {score}{of}. It is {gap} {side} the next, {second.group.label} "
-        f"({format_number(second.mean)}){_verdict(first.group, second.group, compared)}.{alone}"
+        f"({format_number(second.mean)}){_verdict(ranked, compared)}.{alone}"
     )
 
 
-def _verdict(first: Group, second: Group, compared: Sequence[Comparison]) -> str:
-    """What the comparison at the end of the runs says of the second, where it agrees on the first."""
-    for comparison in compared:
-        names = [{key: row[key] for key in list(row)[: list(row).index("runs")]} for row in comparison.rows]
-        own, other = ({key: format_value(value) for key, value in group.values.items()} for group in (first, second))
-        if comparison.scores.at == "end" and names and names[0] == own and other in names:
-            return f": {comparison.rows[names.index(other)][VERDICT]}"
-    return ""
+def _verdict(ranked: Sequence[_Ranked], compared: Sequence[Comparison]) -> str:
+    """What the comparison at the end of the runs says of the second, or who is best there if it is not the first."""
+    rows = next((comparison.rows for comparison in compared if comparison.scores.at == "end"), ())
+    found = [{key: row[key] for key in list(row)[: list(row).index("runs")]} for row in rows]
+    names = [{key: format_value(value) for key, value in entry.group.values.items()} for entry in ranked]
+    if names[0] not in found:
+        return ""
+    if found[0] == names[0]:
+        return f": {rows[found.index(names[1])][VERDICT]}" if names[1] in found else ""
+    if math.isclose(rows[0]["IQM"], rows[found.index(names[0])]["IQM"], rel_tol=1e-12):
+        return ""  # equal ones are in any order
+    return f"; by interquartile mean {ranked[names.index(found[0])].group.label} is {rows[0][VERDICT]}"
 
 
 def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> str:
@@ -152,18 +170,16 @@ def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> s
     for metric in CURVES:
         if all(any(metric in run.series for run in group.runs) for group in names):
             panel = make_panel(groups, metric)
-            if panel.at_end_only:
+            if panel.at_end_only or (last := last_shared(panel)) is None:
                 continue
             rank = next(rank for rank, group in enumerate(groups) if group is ranked[0].group)
             since, end = lead_since(panel, rank, lowest=lowest), max(run.steps for run in ranked[0].group.runs)
+            [own] = [curve.band.grid for curve in panel.curves if curve.rank == rank]
+            early = f"at {format_number(last)} steps, the last that all runs have reached" if last < own[-1] else ""
             if since is None:
-                tie = ranked[0].equals(ranked[1])
-                ends = {curve.rank: float(curve.band.grid[-1]) for curve in panel.curves}
-                shared = min(ends.values())
-                steps = f"{format_number(shared)} steps, the last that all have reached"
-                where = steps if shared < ends[rank] else "the end"
-                return "" if tie else f"By {metric} it does not lead at {where}."
-            return f"By {metric} it leads since step {since:,.0f} of {end:,.0f}."
+                return "" if ranked[0].equals(ranked[1]) else f"By {metric} it does not lead {early or 'at the end'}."
+            since_when = f"since step {since:,.0f}"
+            return f"By {metric} it leads " + (f"{early}, {since_when}." if early else f"{since_when} of {end:,.0f}.")
     return ""
 
 

@@ -81,8 +81,40 @@ def test_a_lead_at_the_end_of_the_runs_that_the_curves_do_not_show_is_told() -> 
 def test_a_lead_beyond_the_last_common_step_is_told_as_such() -> None:
     """The run that leads went on after the other one had ended, which was ahead till then."""
     assert said([run(0.1, 1, 10, [9, 8]), run(0.2, 1, 40, [7, 7, 40])]).endswith(
-        "By eval/return_mean it does not lead at 200 steps, the last that all have reached."
+        "By eval/return_mean it does not lead at 200 steps, the last that all runs have reached."
     )
+    assert said([run(0.1, 1, 10, [7, 7]), run(0.2, 1, 40, [7, 8, 9])]).endswith(
+        "By eval/return_mean it leads at 200 steps, the last that all runs have reached, since step 200."
+    )
+
+
+def test_who_leads_is_judged_where_all_runs_of_a_group_have_values() -> None:
+    """Four of five runs end at step 200; the one that goes on is far above the other group, but alone."""
+    survivor = [*(run(0.1, seed, 10, [10, 10]) for seed in range(4)), run(0.1, 4, 490, [10, 10, 490, 490])]
+    assert said([*survivor, *(run(0.2, seed, 80, [80] * 4) for seed in range(5))]).endswith(
+        "By eval/return_mean it does not lead at 200 steps, the last that all runs have reached."
+    )
+    assert said([*survivor, *(run(0.2, seed, 200, [100] * 4) for seed in range(5))]).endswith(
+        "By eval/return_mean it leads at 200 steps, the last that all runs have reached, since step 100."
+    )
+
+
+@pytest.mark.parametrize("late", [40, 1])
+def test_groups_without_a_common_step_are_not_compared_along_it(late: float) -> None:
+    """One group has its first evaluation after the last one of the other, be it the best or not."""
+    x = STEPS[5:8]
+    behind = replace(run(0.1, 1, late), series={"eval/return_mean": Series(x, x, x)})
+    told = said([behind, run(0.2, 1, 10, [1, 2, 3])])
+    assert told.endswith("One run of each says little.") and "lead" not in told
+
+
+def test_another_order_by_interquartile_mean_is_told() -> None:
+    one = [run(0.1, seed, 80) for seed in range(5)]
+    assert "It is 8 above the next, rl.lr=0.1 (80); by interquartile mean rl.lr=0.1 is highest." in said(
+        [*one, *(run(0.2, seed, fitness) for seed, fitness in enumerate([10, 10, 10, 10, 400]))]
+    )
+    equal = [*one, *(run(0.2, seed, fitness) for seed, fitness in enumerate([80, 80, 80, 80, 400]))]
+    assert said(equal).endswith("above the next, rl.lr=0.1 (80).")
 
 
 def test_equal_groups_are_told_as_equal() -> None:
