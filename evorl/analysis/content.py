@@ -37,6 +37,7 @@ MAX_NAMES = 40
 MAX_SEEDS = 6
 """Most seeds that a subtitle lists."""
 ALL_WORLDS = "all worlds"
+APART = "There is no comparison over all worlds: fewer than two groups have two runs with a score on each."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,6 +125,8 @@ def gather(sources: Sources, choices: Choices) -> Content:
             )
         )  # fmt: skip
     joint = comparisons(ALL_WORLDS, joint_scores(groups, choices.target))
+    if len(parts) > 1 and not joint and any(part.comparisons for part in parts):
+        notes.append(APART)
     return Content(runs=runs, worlds=parts, joint=joint, notes=notes, choices=choices)
 
 

@@ -107,8 +107,7 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     leaves = [_leaves(run) for run in runs]
     keys = sorted({key for leaf in leaves for key in leaf})
     columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys} | _period_columns(runs)
-    varied = {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
-    return _fold_schedules(varied, leaves)
+    return _fold_schedules({key: column for key, column in columns.items() if _varies(column)}, leaves)
 
 
 def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]:
@@ -120,12 +119,7 @@ def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]
     """
     if by:
         return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
-    keys = _distinguishing_keys(runs)
-    leaves = [_leaves(run) for run in runs]
-    values = [leaf | _schedules(leaf) for leaf in leaves]
-    columns = {key: [own.get(key, MISSING) for own in values] for key in keys} | _period_columns(runs)
-    chosen = _chosen_budgets(runs, columns)
-    return _grouped(runs, {key: chosen[key] for key in keys})
+    return _grouped(runs, _columns(runs, _distinguishing_keys(runs)))
 
 
 def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
@@ -134,7 +128,7 @@ def telling(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 
 def _distinguishing_keys(runs: Sequence[RunRecord]) -> list[str]:
-    varied = _chosen_budgets(runs, differences(runs))
+    varied = {key: column for key, column in _chosen_budgets(runs, differences(runs)).items() if _varies(column)}
     for number, config_group in enumerate(SCALE_GROUPS):
         if not _distinguishes_same_seed(runs, varied, config_group, SCALE_GROUPS[number + 1 :]):
             varied = {key: column for key, column in varied.items() if _config_group(key) != config_group}
@@ -147,8 +141,30 @@ def _distinguishing_keys(runs: Sequence[RunRecord]) -> list[str]:
 def regroup(members: Mapping[str, Sequence[Group]]) -> dict[str, list[Group]]:
     """Group the runs of each world by the keys that distinguish the groups of any world."""
     keys = list(dict.fromkeys(key for groups in members.values() for group in groups for key in group.values))
-    everyone = {world: [run for group in groups for run in group.runs] for world, groups in members.items()}
-    return {world: group_runs(runs, keys) if keys else list(members[world]) for world, runs in everyone.items()}
+    return {world: _regrouped(groups, keys) for world, groups in members.items()}
+
+
+def _regrouped(groups: Sequence[Group], keys: Sequence[str]) -> list[Group]:
+    """Group the runs of these groups by more keys. Keys that they have keep their values."""
+    runs = [run for group in groups for run in group.runs]
+    known = [group.values for group in groups for _ in group.runs]
+    columns = _columns(runs, keys)
+    return _grouped(
+        runs,
+        {
+            key: [own.get(key, value) for own, value in zip(known, column, strict=True)]
+            for key, column in columns.items()
+        },
+    )
+
+
+def _columns(runs: Sequence[RunRecord], keys: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of these keys in each run; of periods and budgets only those that were chosen."""
+    leaves = [_leaves(run) for run in runs]
+    values = [leaf | _schedules(leaf) for leaf in leaves]
+    columns = {key: [own.get(key, MISSING) for own in values] for key in keys} | _period_columns(runs)
+    chosen = _chosen_budgets(runs, columns)
+    return {key: chosen[key] for key in keys}
 
 
 def named_values(run: RunRecord) -> dict[str, Any]:
@@ -283,13 +299,14 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
 
 
 def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """The periods of each run: null where it follows from a budget, unless the periods of all runs are alike."""
+    """The periods of each run: null where it follows from a budget. Of runs with equal periods null if one's does."""
     columns: dict[str, list[Any]] = {}
     for name in PARTS:
         key = f"{name}.every"
         if any(key in run.config for run in runs):
             steps = [in_steps(name, run.config) for run in runs]
-            columns[key] = steps if len({*steps}) == 1 else [_chosen_period(name, run) for run in runs]
+            chosen = [_chosen_period(name, run) for run in runs]
+            columns[key] = [None] * len(runs) if len({*steps}) == 1 and None in chosen else chosen
     return columns
 
 
@@ -299,13 +316,15 @@ def _chosen_period(name: str, run: RunRecord) -> Any:
 
 
 def _chosen_budgets(runs: Sequence[RunRecord], columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The columns without the budgets of jobs that a search stops early; without any if all others are alike."""
+    """The columns without the budgets of jobs that a search stops early."""
     if BUDGET not in columns:
         return {**columns}
     early = stopped_early(runs)
-    chosen = [MISSING if part else steps for part, steps in zip(early, columns[BUDGET], strict=True)]
-    rest = {key: column for key, column in columns.items() if key != BUDGET}
-    return rest | ({BUDGET: chosen} if len({*map(repr, chosen)}) > 1 else {})
+    return {**columns, BUDGET: [MISSING if part else steps for part, steps in zip(early, columns[BUDGET], strict=True)]}
+
+
+def _varies(column: Sequence[Any]) -> bool:
+    return len({*map(repr, column)}) > 1
 
 
 def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -308,10 +308,19 @@ def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     """The flattened config of a run. Raises `BadRequest` for one that no run has."""
-    config = flatten(with_present_keys(_read_yaml(directory, ".hydra/config.yaml")))
+    written = flatten(with_present_keys(_read_yaml(directory, ".hydra/config.yaml")))
+    config = {key: _whole(value) for key, value in written.items()}
     if not isinstance(config.get("seed"), int | None) or any(len(name) > LONGEST_NAME for name in config):
         raise BadRequest(f"cannot read {directory / '.hydra' / 'config.yaml'}: it is no config of a run")
     return config
+
+
+def _whole(value: Any) -> Any:
+    """A value of a config with whole floats as integers, also in lists: 1 and 1.0 are one value."""
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    exact = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53  # above, its last digits are noise
+    return int(value) if exact else value
 
 
 def _read_hydra(directory: Path) -> dict[str, Any]:

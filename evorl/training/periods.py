@@ -25,19 +25,23 @@ def is_default(name: str, config: Mapping[str, Any], words: Sequence[str]) -> bo
     if every is None:
         return True
     given = dict(word.lstrip("+").partition("=")[::2] for word in words)
-    budgets = [config.get(BUDGET), _number(given.get(BUDGET, ""))]
-    parts = [steps // PARTS[name] for steps in budgets if isinstance(steps, int)]
+    budgets = [_whole(config.get(BUDGET)), _whole(given.get(BUDGET))]
+    parts = [steps // PARTS[name] for steps in budgets if steps is not None]
     return every in parts and not {name, f"{name}.every"} & {*given}
 
 
 def in_steps(name: str, config: Mapping[str, Any]) -> int | None:
     """A run's period in environment steps; None where its config does not say."""
-    every, budget = config.get(f"{name}.every"), config.get("mdp.budget")
-    if every is None and isinstance(budget, int):
+    every, budget = config.get(f"{name}.every"), _whole(config.get("mdp.budget"))
+    if every is None and budget is not None:
         return part_of(budget, name)
-    return every if isinstance(every, int) else None
+    return _whole(every)
 
 
-def _number(word: str) -> int | None:
-    digits = word.replace("_", "")
-    return int(digits) if digits.isdecimal() else None
+def _whole(value: Any) -> int | None:
+    """A whole number of a config or of a word, such as 2e3; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() else None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.analysis.groups import group_runs
 from evorl.analysis.runs import find_runs, flatten, read_run
 from evorl.record.lock import lock
 from evorl.record.provenance import POLICY_ONLY
@@ -49,6 +50,21 @@ def test_a_finished_run(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.series["train/return"].seconds, [1.5, 3.0])
     np.testing.assert_array_equal(run.series["train/return"].values, [-3, 4])
     assert run.last("eval/return_mean") == 5.0 and run.last("loss/policy") is None
+
+
+def test_whole_numbers_of_a_config_are_one_value_however_they_are_written(tmp_path: Path) -> None:
+    found = []
+    for name, one, large in (("a", "1", "2000"), ("b", "1.0", "2.0e+3")):
+        directory = make_run(tmp_path / name, [])
+        more = f"x:\n  gamma: {one}\n  sizes: [[{one}, 0.5], {large}]\n  flag: true\n  far: 1.0e+20\nbudget: {large}\n"
+        (directory / ".hydra" / "config.yaml").write_text(CONFIG.replace("seed: 7", f"seed: {large}") + more)
+        found.append(read_run(directory))
+    first, second = found
+    assert repr(first.config) == repr(second.config) and first.seed == 2000
+    assert repr([first.config[f"x.{key}"] for key in ("gamma", "sizes", "flag", "far")]) == (
+        "[1, [[1, 0.5], 2000], True, 1e+20]"
+    )
+    assert [(group.label, len(group.runs)) for group in group_runs(found)] == [("all runs", 2)]
 
 
 def test_a_run_that_is_still_writing_its_last_line(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from evorl.analysis.comparison import comparison_rows, comparisons, left_out, summary
-from evorl.analysis.groups import Group, group_runs
+from evorl.analysis.content import APART, gather
+from evorl.analysis.groups import MISSING, Group, group_runs, regroup
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.scores import (
     BY_HUMAN,
@@ -24,6 +25,7 @@ from evorl.analysis.scores import (
     title,
     world_scores,
 )
+from evorl.analysis.sources import Choices, Sources
 from evorl.util.errors import BadRequest
 
 
@@ -155,6 +157,59 @@ def test_settings_that_follow_from_the_world_do_not_separate_groups() -> None:
         for world, lr in (("one", 0.1), ("two", 0.2))
     }
     assert ends(members).groups == [{"rl": "a2c"}, {"rl": "ppo"}]
+
+
+def evaluated(world: str, steps: int, *periods: int) -> list[RunRecord]:
+    """Two algorithms with the periods that follow from the budget, and one of them with chosen periods."""
+    budget = {"mdp.budget": 25_000, "budget.steps": steps}
+    usual = budget | {"eval.every": steps // 10}
+    return [run(world, rl, seed, float(seed), **usual) for rl in ("ppo", "a2c") for seed in (1, 2)] + [
+        replace(run(world, "ppo", seed, 9.0, **budget, **{"eval.every": every}), words=[f"eval.every={every}"])
+        for every in periods
+        for seed in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("steps", [1_000, 5_000])
+def test_periods_that_follow_from_unlike_budgets_are_one_group_of_several_worlds(steps: int) -> None:
+    members = {"one": group_runs(evaluated("one", 1_000, 50)), "two": group_runs(evaluated("two", steps))}
+    assert [group.values for group in members["two"]] == [{"rl": "a2c"}, {"rl": "ppo"}]
+    found = ends(members)
+    counts = {tuple(group.values()): [*map(len, own)] for group, own in zip(found.groups, found.values, strict=True)}
+    assert counts == {("ppo", 50): [2, 0], ("a2c", None): [2, 2], ("ppo", None): [2, 2]}
+    by = {world: group_runs([run for group in groups for run in group.runs], ["eval.every"])
+          for world, groups in members.items()}  # fmt: skip
+    assert [group.label for group in regroup(by)["two"]] == [f"eval.every={steps // 10}"]  # as it was asked for
+
+
+def test_budgets_of_jobs_that_a_search_stops_early_are_no_groups_of_several_worlds(tmp_path: Path) -> None:
+    def searched(world: str) -> list[RunRecord]:
+        home = tmp_path / world
+        home.mkdir()
+        (home / "search.json").write_text('{"hydra.sweeper": {"evolver": {"kind": "ASHA", "eta": 4, "R": 64}}}')
+        return [
+            replace(run(world, "ppo", 1, 1.0, **{"rl.lr": lr, "budget.steps": steps}), directory=home / f"{lr}-{steps}")
+            for lr in (0.1, 0.2)
+            for steps in (313, 1_250)
+        ]
+
+    whole = run("one", "ppo", 1, 1.0, **{"rl.lr": 0.2, "budget.steps": 20_000})
+    members = {"one": group_runs([*searched("one"), whole]), "two": group_runs(searched("two"))}
+    found = regroup(members)["two"]
+    assert [(group.values["rl.lr"], group.values["budget.steps"], len(group.runs)) for group in found] == [
+        (0.1, MISSING, 2),
+        (0.2, MISSING, 2),
+    ]
+
+
+def test_worlds_that_cannot_be_compared_together_are_told() -> None:
+    def notes(**learners: tuple[str, ...]) -> list[str]:
+        made = [run(world, rl, seed, 1.0) for world, several in learners.items() for rl in several for seed in (1, 2)]
+        return [*gather(Sources(runs=made), Choices()).notes]
+
+    assert notes(one=("ppo", "a2c"), two=("ppo", "td3")) == [APART]
+    assert notes(one=("ppo", "a2c"), two=("ppo", "a2c")) == notes(one=("ppo", "a2c")) == []
+    assert notes(one=("ppo",), two=("td3",)) == []  # neither world has a comparison
 
 
 def test_worlds_with_and_without_a_target_are_told_apart() -> None:
