@@ -59,12 +59,18 @@ def to_csv(columns: Columns, *, raw: bool = False) -> bytes:
 
 
 def to_parquet(columns: Columns) -> bytes:
-    """Format a table as parquet; repeated text is stored once."""
+    """Format a table as parquet; repeated text is stored once. Integers that its numbers cannot hold become text."""
     import pyarrow
     import pyarrow.parquet
 
+    def stored(column: Sequence[Any]) -> Any:
+        try:
+            return pyarrow.array(column)
+        except (OverflowError, pyarrow.ArrowInvalid):  # such as a seed of 64 bits
+            return pyarrow.array(_as_text(column))
+
     out = io.BytesIO()
-    table = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+    table = pyarrow.table({name: stored(column) for name, column in columns.items()})
     pyarrow.parquet.write_table(table, out, compression="zstd")
     return out.getvalue()
 
@@ -117,6 +123,10 @@ def _alike(column: list[Any]) -> list[Any]:
     known = [value for value in column if value is not None]
     if all(map(_is_numeric, known)) or len({*map(type, known)}) == 1:
         return column
+    return _as_text(column)
+
+
+def _as_text(column: Sequence[Any]) -> list[str | None]:
     return [None if value is None else str(value) for value in column]
 
 

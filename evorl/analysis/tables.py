@@ -185,7 +185,7 @@ def _heading(key: str, columns: Container[str], used: Container[str]) -> str:
 
 def _cell(row: Row, key: str) -> str:
     value = row[key]
-    if not is_number(value):
+    if key == "seed" or not is_number(value):  # a seed is a name: all of its digits count
         return "" if value is None else printable(value)
     behind = _std_column(key) if _is_std_of_mean(_std_column(key), row) else key + INTERVAL
     wide = row.get(behind)

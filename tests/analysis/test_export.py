@@ -110,6 +110,14 @@ def test_parquet_holds_the_same() -> None:
         assert read == {key: list(column) for key, column in columns.items()}, name
 
 
+def test_integers_that_parquet_cannot_hold_are_text() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"seed": [1, 2**63, None], "most": [1, 2**63 - 1, None], "mixed": [0.5, 2**64, None]}
+    read = parquet.read_table(io.BytesIO(to_parquet(columns))).to_pydict()
+    assert read == columns | {"seed": ["1", str(2**63), None], "mixed": ["0.5", str(2**64), None]}
+    assert to_csv(columns).decode().splitlines()[2] == f"{2**63},{2**63 - 1},{2**64}"
+
+
 def test_rows_of_several_tables_become_columns_of_one_kind() -> None:
     rows = [
         {"n": 1, "gene": 0.5, "mixed": True}, {"gene": "relu", "mixed": 0.5}, {"n": 2.5, "gene": None, "late": True}

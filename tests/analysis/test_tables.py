@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.analysis.content import budget
-from evorl.analysis.groups import Group
+from evorl.analysis.groups import Group, group_runs
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.tables import (
     format_number,
     format_rows,
     format_with_interval,
     group_rows,
+    numeric_columns,
     run_rows,
     summary_metrics,
 )
@@ -113,3 +114,13 @@ def test_keys_and_genes_named_like_numbers_of_evaluations_are_shown() -> None:
     shown = format_rows(group_rows(groups))
     assert [[row[name] for name in names] for row in shown] == [["0"] * 4, ["30"] * 4]
     assert not {"eval/return_min", "eval/return_max", "eval/episodes"} & shown[0].keys()
+
+
+def test_seeds_have_all_of_their_digits_and_stay_in_the_order_of_numbers() -> None:
+    numbers = (4294967296123456, 20240101, 3)
+    runs = [replace(run(train__return=12345.0), config={"seed": seed}, directory=Path(str(seed))) for seed in numbers]
+    rows = run_rows(group_runs(runs))
+    assert [row["seed"] for row in rows] == [3, 20240101, 4294967296123456]
+    shown = format_rows(rows)
+    assert [row["seed"] for row in shown] == ["3", "20240101", "4294967296123456"]
+    assert shown[0]["train/return"] == "12\u2009345" and "seed" in numeric_columns(shown)
