@@ -96,6 +96,21 @@ def test_equal_bits_are_told_as_such() -> None:
     assert verdict(old, curves([0, 1.0], [0, 2.1], [0, 3.0])).words.startswith("equivalent (within 10)")
 
 
+def test_curves_with_the_same_gap_are_equal() -> None:
+    old, new = (curves([float("nan"), 1.0], [0, 2.0]) for _ in range(2))
+    assert verdict(old, new) == check.Verdict(2, check.SAME_BITS)
+    assert verdict(old, curves([0.0, 1.0], [0, 2.0])).words != check.SAME_BITS
+
+
+def test_other_numbers_of_evaluations_differ() -> None:
+    found = check.Verdict(2, "differs: other numbers of evaluations", differs=True)
+    old = curves([0, 1.0], [0, 2.0])
+    assert verdict(old, curves([0, 1.0, 2.0], [0, 2.0])) == found == verdict(old, curves([0.0], [0.0], first=5))
+    uneven = verdict(curves([0, 1.0, 1.0], [0, 2.0]), curves([0, 1.5, 1.5], [0, 2.5]))
+    assert uneven.words.startswith("equivalent")  # each seed has as many as before
+    assert verdict(old, {}).words == "other bits, and too few runs to tell more"
+
+
 def test_runs_that_learn_something_else_differ() -> None:
     old, new = curves(*([0, x] for x in range(5))), curves(*([0, x + 90] for x in range(5)), first=5)
     found = verdict(old, new)

@@ -96,13 +96,16 @@ def check(
 
 def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     """Compare runs with those made again: bit for bit where seeds are the same, else by their scores."""
-    shared = {*old} & {*new}
-    if shared and all([*old[seed]] == [*new[seed]] for seed in shared):
+    was, now = ({seed: np.array(curve, np.float64) for seed, curve in curves.items()} for curves in (old, new))
+    shared = {*was} & {*now}
+    if shared and all(np.array_equal(was[seed], now[seed], equal_nan=True) for seed in shared):
         return Verdict(len(shared), SAME_BITS)
     count = len(new)
+    if not {*map(len, now.values())} <= {*map(len, was.values())}:
+        return Verdict(count, "differs: other numbers of evaluations", differs=True)
     if min(count, len(old)) < 2:
         return Verdict(count, "other bits, and too few runs to tell more")
-    scores = [scores_of(np.array([*curves.values()], np.float64)) for curves in (old, new)]
+    scores = [np.concatenate([scores_of(curve[None]) for curve in curves.values()]) for curves in (was, now)]
     if not all(np.isfinite(score).all() for score in scores):
         return Verdict(count, "differs: returns that are not finite", differs=True)
     test = difference(*scores)
