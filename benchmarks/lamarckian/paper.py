@@ -8,17 +8,7 @@ PAPER = Paper(
     title="Lamarckian",
     source="Bai et al. 2022, Lamarckian (arXiv 2209.10055, IEEE Transactions on Games 2024). Of the paper we know the "
     "claims of its abstract and the programs of its code, and no table.",
-    tables=(
-        "pbt",
-        "asynchronous",
-        "sampling",
-        "football",
-        "run_to_score",
-        "soccer",
-        "league_soccer",
-        "nsga2",
-        "reward",
-    ),
+    tables=("pbt", "asynchronous", "sampling", "football", "soccer", "league_soccer", "nsga2", "reward"),
     unmeasured=(
         Unmeasured(
             "Game balancing",
