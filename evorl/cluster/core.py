@@ -14,26 +14,16 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
+from evorl.util.heartbeat import heartbeat as heartbeat  # for authors of members
+from evorl.util.heartbeat import send_heartbeat
 from evorl.util.stop import end_wait, stop_requested
 
 log = logging.getLogger("evorl")
 
 Make = Callable[[int], Any]
 """Factory of members: takes an index, returns the member."""
-
-
-send_heartbeat: ContextVar[Callable[[], None]] = ContextVar("send_heartbeat", default=lambda: None)
-"""What `heartbeat` calls in this process; a worker sets it."""
-
-
-def heartbeat() -> None:
-    """Send the driver a sign that this call is still running. A member does so within calls that may take longer than
-    the deadline after which a silent worker counts as hung. In the driver's process it raises `Stopped` within
-    `stoppable` once `stop_requested` says so, and else does nothing."""
-    send_heartbeat.get()()
 
 
 class Stopped(BaseException):

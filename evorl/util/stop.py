@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import NoReturn
 
+from evorl.util.heartbeat import heartbeat
+
 LOOK_S = 0.5
 """Seconds between two looks whether the run is to stop."""
 stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", default=lambda: False)
@@ -22,9 +24,9 @@ owns_process: ContextVar[bool] = ContextVar("owns_process", default=True)
 
 
 def check_stop() -> None:
-    """Raise `evorl.cluster.core.Stopped` where `evorl.cluster.core.heartbeat` would, without sending a heartbeat.
+    """Raise `evorl.cluster.core.Stopped` where `evorl.util.heartbeat.heartbeat` would, without sending a heartbeat.
 
-    For waits that may never end, which the driver must take for hung.
+    For waits that may never end, which the driver must take for hung; a wait with an end of its own sends heartbeats.
     """
     end_wait.get()()
 
@@ -35,9 +37,10 @@ def stopping() -> bool:
 
 
 def pause(seconds: float) -> None:
-    """Wait so long, or until the run is to stop. Raises as `check_stop` does."""
+    """Wait so long, or until the run is to stop, with heartbeats. Raises as `check_stop` does."""
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0 and not stopping():
+        heartbeat()
         time.sleep(min(left, LOOK_S))
     check_stop()
 

@@ -114,6 +114,23 @@ class Counter:
         self.sum = state["sum"]
 
 
+class Large:
+    """A member with a large state."""
+
+    def __init__(self, index: int) -> None:
+        self.x = np.full(30_000, index, np.uint8)
+
+    def add(self) -> int:
+        self.x = self.x + np.uint8(1)
+        return int(self.x[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"x": self.x}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.x = state["x"]
+
+
 class Stateless:
     def __init__(self, index: int) -> None:
         self.index = index

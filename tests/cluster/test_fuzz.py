@@ -69,7 +69,7 @@ def test_the_payloads_are_harmful_when_unpickled(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a whole run
 
 
-HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
+HEADS, BODIES = list[int], list[tuple[list[tuple[bool, Any]], list[Any]]]
 PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_COUNTS, *[Kind.CALL] * 2)
 
 
@@ -81,11 +81,11 @@ def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes
     if kind != Kind.ANSWER or not (handle.ready and handle.calls.in_flight) or draw.random() < 0.3:
         return with_sizes(header, [nonsense, msgspec.msgpack.encode(None)])
     call = handle.calls.in_flight[0]
-    envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
+    envelope, states = msgspec.msgpack.encode([call.number]), [None] * len(call.members)
     if draw.random() < 0.2:  # announces arrays that do not exist
         header = header._replace(bulk=Bulk.SHARED, size=64)
-        outcomes = [[(True, None)] * len(call.members)]
-        return with_sizes(header, [envelope, msgspec.msgpack.encode(outcomes), payload[:9]])
+        answers = [([(True, None)] * len(call.members), states)]
+        return with_sizes(header, [envelope, msgspec.msgpack.encode(answers), payload[:9]])
     return with_sizes(header, [envelope, nonsense])
 
 
@@ -97,12 +97,11 @@ def with_sizes(header: Header, frames: list[bytes]) -> list[bytes]:
 def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
     """Return a real answer, readdressed to the next call, mutated until it is invalid."""
     call, size = handle.calls.in_flight[0], Header.unpack(answer[0]).size
-    [(_, states)] = unpack(answer[1], form=HEADS)
     bulk = [bytes(size)] if size else []
     kind = Bulk.FRAME if size else Bulk.NONE
     end = handle.process.connection
     header = Header(Kind.ANSWER, end.token, end.worker, end.life, end.received + 1, kind, size)
-    envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
+    envelope, body = msgspec.msgpack.encode([call.number]), answer[2]
     while True:
         changed = [envelope, body]
         at = draw.randrange(2)
@@ -114,12 +113,13 @@ def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes
 def is_valid_answer(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
     """Return whether these are a valid answer to the call."""
     try:
-        [(number, states)] = unpack(envelope, form=HEADS)
-        [outcomes] = unpack(body, bulk, True, BODIES)
+        [number] = unpack(envelope, form=HEADS)
+        [(outcomes, states)] = unpack(body, bulk, True, BODIES)
         check_outcomes(outcomes, len(call.members))
     except ValueError:  # also if there are several
         return False
-    return bool(number == call.number and len(states) == len(call.members))
+    fit = all(x is None or (isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim == 1) for x in states)
+    return bool(number == call.number and len(states) == len(call.members) and fit)
 
 
 class Attack:
@@ -233,7 +233,7 @@ class Attack:
     def record_accepted(self, frames: list[bytes]) -> None:
         """Record an accepted message."""
         self.seen.append(frames)
-        if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n, _ in unpack(frames[1], form=HEADS)] == [True]:
+        if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n in unpack(frames[1], form=HEADS)] == [True]:
             self.answers.append(frames)
 
     def count_refused(self, identity: bytes, frames: list[bytes]) -> None:

@@ -25,6 +25,7 @@ from evorl.cluster.core import Cluster, Group, Make, MemberError, used_workers
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
+from evorl.cluster.transport import wire
 
 MEMBERS = 5
 GONE_S = 60.0  # for Ray to end its processes, even on a busy machine
@@ -303,6 +304,20 @@ def test_restore_after_an_abandoned_stream(spawn: Spawn) -> None:
     group.restore(states)
     assert group.all("add", 7) == alone.all("add", 7)
     assert [state["sum"] for state in group.states()] == [state["sum"] for state in alone.states()]
+
+
+@of_either_group
+def test_states_together_may_be_larger_than_plain_data(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the number of workers would decide whether a run works: a message has the states of all their members."""
+    monkeypatch.setattr(wire, "MAX_BODY", 40_000)
+    group = spawn(toys.Large, workers=1)
+    for _ in range(2):
+        assert group.all("add") == [index + 1 for index in range(MEMBERS)]
+        states = group.states()
+        assert [state["x"][-1] for state in states] == [index + 1 for index in range(MEMBERS)]
+        group.restore([{"x": state["x"] - 1} for state in states])
+    streamed = dict(islice(group.gather("add"), 3 * MEMBERS))
+    assert [state["x"].tolist() for state in group.states()] == [[streamed[i]] * 30_000 for i in range(MEMBERS)]
 
 
 @of_either_group

@@ -171,7 +171,7 @@ def test_the_message_of_these_tests_is_valid() -> None:
         message(size=999), message(ARRAY, bulk=Bulk.NONE, size=0), message(ARRAY, size=0), message(envelope=2),
         message(envelope=4), message(body=0), message(body=2), message(envelope=MAX_BODY + 1),
         message(body=MAX_BODY + 1),
-        *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 7, 9)),
+        *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 8, 10)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
         [message()[0][:6] + b"\xff" + message()[0][7:], *message()[1:]],
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],

@@ -9,6 +9,8 @@ from copy import copy
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import ALIGN, PLACE, Bulk, Header, Kind, Packed, ProtocolError, grouped, unpack
@@ -18,6 +20,8 @@ LENGTHS = struct.Struct("<QQ")  # bytes of a body and of its bulk
 BATCH_BYTES = 1 << 16  # approximate limit of the bodies in one message
 
 T = TypeVar("T")
+Bytes = NDArray[np.uint8]
+"""Bytes as an array [N]."""
 
 
 class Payload:
@@ -193,6 +197,11 @@ def dumps(value: Any) -> bytes:
     """Serialize plain data and arrays into one string of bytes."""
     packed = Packed(value)
     return LENGTHS.pack(len(packed.body), packed.size) + packed.body + bytes(packed.bulk())
+
+
+def dumps_array(value: Any) -> Bytes:
+    """`dumps` as an array: so it is sent in a bulk, as large as it may be (`evorl.cluster.transport.wire.MAX_BODY`)."""
+    return np.frombuffer(dumps(value), np.uint8)
 
 
 def loads(content: bytes | memoryview) -> Any:

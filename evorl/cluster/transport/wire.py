@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 8
+MAGIC, VERSION = b"EVRL", 9
 HEADER = struct.Struct("<4sHBB16sIIQQII")
 REFERENCE = 1  # code of the only msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: alignment of arrays in a bulk

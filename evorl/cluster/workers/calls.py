@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from evorl.cluster.core import MemberError, Position
-from evorl.cluster.transport.connection import Payload
+from evorl.cluster.transport.connection import Bytes, Payload
 from evorl.cluster.transport.shared_memory import BlockPool
 from evorl.cluster.transport.wire import Failure, ProtocolError
 from evorl.cluster.workers.process import Process
@@ -18,8 +18,8 @@ from evorl.cluster.workers.process import Process
 AHEAD_S = 0.005  # seconds of work that are sent ahead to a worker
 MAX_AHEAD = 64  # calls
 
-States = Sequence[bytes | None]
-"""Serialized states of a call's members."""
+States = Sequence[Bytes | None]
+"""Serialized states of some members."""
 Outcomes = list[tuple[bool, Any]]
 """By member: (True, answer) or (False, `Failure`)."""
 

@@ -12,10 +12,8 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-import numpy as np
-
 from evorl.cluster.core import Feed, MemberLost, Position
-from evorl.cluster.transport.connection import Payload, dumps
+from evorl.cluster.transport.connection import Payload, dumps_array
 from evorl.cluster.transport.wire import Kind, ProtocolError
 from evorl.cluster.workers import host_tree
 from evorl.cluster.workers.calls import Call
@@ -100,7 +98,7 @@ class Feeder:
     def _send_piece(
         self, known: Position | None, position: Position, piece: object, hosts: dict[str, WorkerHandle]
     ) -> None:
-        payload = Payload(np.frombuffer(dumps([known, position, piece]), np.uint8))
+        payload = Payload(dumps_array([known, position, piece]))
         send_number, paths = self._tree.send(Kind.FOLLOW, 0, hosts, payload)
         deadline = time.monotonic() + host_tree.TIMEOUT_S + payload.size / MIN_BYTES_PER_S
         sent = Piece(send_number, paths, {*hosts}, deadline, position == self.position())

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from evorl.cluster.core import Feed, Future, heartbeat
-from evorl.cluster.transport.connection import Payload, dumps, loads
+from evorl.cluster.transport.connection import Payload, dumps_array, loads
 from evorl.cluster.workers.calls import MAX_AHEAD, Call
 from evorl.cluster.workers.handle import WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S
@@ -140,9 +140,9 @@ class RemoteGroup:
             self.wait(self._abandoned.pop())
 
     def states(self) -> list[Any]:
-        if None in self._states:  # raises the error of a member without a state
+        if any(state is None for state in self._states):  # raises the error of a member without a state
             self.all("state_dict")
-        return [loads(state) for state in self._states if state is not None]
+        return [loads(state.data) for state in self._states if state is not None]
 
     def _record_states(self, call: Call) -> None:
         """Record the members' states after a call whose answers were taken."""
@@ -151,7 +151,7 @@ class RemoteGroup:
 
     def restore(self, states: Sequence[Any]) -> None:
         self._finish_abandoned()  # else these calls would run on the new states
-        self._states = [dumps(state) for state in states]
+        self._states = [dumps_array(state) for state in states]
         self.pool.restore(self._states)
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from evorl.cluster.transport.connection import Bytes
 from evorl.cluster.workers.calls import CallQueue
 from evorl.cluster.workers.failure_policy import FailureHistory
 from evorl.cluster.workers.lifecycle import Event, State, next_state
@@ -21,7 +22,7 @@ class WorkerHandle:
     members: list[int]
     process: Process
     state: State = State.STARTING  # changed by `accept` alone
-    member_states: dict[int, bytes | None] = field(default_factory=dict)  # the last known ones, serialized
+    member_states: dict[int, Bytes | None] = field(default_factory=dict)  # the last known ones, serialized
     calls: CallQueue = field(default_factory=CallQueue)
     failures: FailureHistory = field(default_factory=FailureHistory)
 

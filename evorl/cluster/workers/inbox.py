@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evorl.cluster.core import Position
-from evorl.cluster.transport.connection import bulk
+from evorl.cluster.transport.connection import Bytes, bulk
 from evorl.cluster.transport.wire import Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.calls import Call, Outcomes, States
 from evorl.cluster.workers.driver_socket import MAX_MESSAGES_PER_CALL, DriverSocket
@@ -21,7 +23,7 @@ log = logging.getLogger("evorl")
 
 WORKER_FORMS: dict[Kind, Any] = {
     Kind.HELLO: Hello,
-    Kind.ANSWER: list[tuple[int, list[bytes | None]]],  # numbers of calls, and members' states
+    Kind.ANSWER: list[int],  # numbers of calls
     Kind.HEARTBEAT: None,
     Kind.MISSING: int,  # number of a call
 }
@@ -129,7 +131,7 @@ class Inbox:
         if kind == Kind.HELLO:
             return Event.HELLO_NEAR if envelope.host == self._sender.host else Event.HELLO_FAR
         if kind == Kind.ANSWER:
-            return Event.MADE if [number for number, _ in envelope] == MADE else Event.ANSWERS
+            return Event.MADE if envelope == MADE else Event.ANSWERS
         return Event[kind.name]
 
     # -------------------------------------------------------------- effects of a worker's messages
@@ -139,8 +141,7 @@ class Inbox:
 
     def _continue(self, handle: WorkerHandle, message: Message) -> None:
         """Continue where the worker's former process stopped; its members are made now."""
-        [(_, states)] = message.envelope
-        [outcomes], block = _outcomes(handle, message, [len(handle.members)], copy=True)
+        [(outcomes, states)], block = _answers(handle, message, [len(handle.members)], copy=True)
         for member, state, (succeeded, content) in zip(handle.members, states, outcomes, strict=True):
             if not succeeded:
                 raise self._member_error(member, content)
@@ -153,16 +154,16 @@ class Inbox:
             handle.failures.begin(NO_CALL)
 
     def _complete_calls(self, handle: WorkerHandle, message: Message) -> None:
-        calls = handle.calls.next_answered([number for number, _ in message.envelope])
-        outcomes, block = _outcomes(handle, message, [len(call.members) for call in calls], calls[0].copy)
+        calls = handle.calls.next_answered(message.envelope)
+        answers, block = _answers(handle, message, [len(call.members) for call in calls], calls[0].copy)
         if block is not None and not calls[0].copy:
             calls[0].answer_block = handle.process, block
         elif block is not None:
             handle.process.released.append(block)
         handle.process.signs.renew()
         handle.calls.remove_answered(len(calls))
-        for call, (_, states), of_call in zip(calls, message.envelope, outcomes, strict=True):
-            self._complete(handle, call, states, of_call)
+        for call, (outcomes, states) in zip(calls, answers, strict=True):
+            self._complete(handle, call, states, outcomes)
         self._sender.scheduler.update(handle)
 
     def _complete(self, handle: WorkerHandle, call: Call, states: States, outcomes: Outcomes) -> None:
@@ -201,21 +202,28 @@ class Inbox:
         self.relayed += relayed
 
 
-def _outcomes(
+def _answers(
     handle: WorkerHandle, message: Message, members: Sequence[int], copy: bool
-) -> tuple[list[Outcomes], int | None]:
-    """Return the outcomes in an answer to calls with so many members each, and the worker's block that holds arrays.
+) -> tuple[list[tuple[Outcomes, list[Bytes | None]]], int | None]:
+    """Return the outcomes in an answer to calls with so many members each, and the members' states after each.
 
-    Raises `ProtocolError` if there are more or fewer outcomes or states.
+    Returns also the worker's block that holds the arrays. Outcomes are views of it without ``copy``, states never are:
+    they are kept. Raises `ProtocolError` if there are more or fewer outcomes or states.
     """
-    header, envelope, frames = message
+    header, _, frames = message
     memory, block = bulk(header, frames, handle.process.reader)
     copy = copy or header.bulk != Bulk.SHARED  # arrays in a frame are read-only
-    outcomes = unpack(frames[2], memory, copy, list[list[tuple[bool, Any]]])
-    if len(outcomes) != len(members) or (header.size and len(members) > 1):
-        raise ProtocolError(f"{len(outcomes)} answers to {len(members)} calls, with {header.size} bytes of arrays")
-    for count, (_, states), of_call in zip(members, envelope, outcomes, strict=True):
-        check_outcomes(of_call, count)
-        if len(states) != count:
-            raise ProtocolError(f"{len(states)} states of {count} members")
-    return outcomes, block
+    answers = unpack(frames[2], memory, copy, list[tuple[list[tuple[bool, Any]], list[Any]]])
+    if len(answers) != len(members) or (header.size and len(members) > 1):
+        raise ProtocolError(f"{len(answers)} answers to {len(members)} calls, with {header.size} bytes of arrays")
+    for count, (outcomes, states) in zip(members, answers, strict=True):
+        check_outcomes(outcomes, count)
+        if len(states) != count or not all(state is None or _is_bytes(state) for state in states):
+            raise ProtocolError(f"{len(states)} states of {count} members, or others than arrays of bytes")
+    if copy:
+        return answers, block
+    return [(outcomes, [None if x is None else x.copy() for x in states]) for outcomes, states in answers], block
+
+
+def _is_bytes(state: object) -> bool:
+    return isinstance(state, np.ndarray) and state.dtype == np.uint8 and state.ndim == 1

@@ -18,9 +18,9 @@ from functools import partial
 
 import zmq
 
-from evorl.cluster.transport.connection import Payload
+from evorl.cluster.transport.connection import Bytes, Payload
 from evorl.cluster.transport.wire import Kind
-from evorl.cluster.workers.calls import member_error
+from evorl.cluster.workers.calls import States, member_error
 from evorl.cluster.workers.driver_socket import DriverSocket
 from evorl.cluster.workers.failure_policy import NO_CALL, record_death
 from evorl.cluster.workers.handle import WorkerHandle
@@ -71,11 +71,11 @@ class WorkerPool:
     def handle_of(self, member: int) -> WorkerHandle:
         return self.handles[member % len(self.handles)]
 
-    def states(self) -> list[bytes | None]:
+    def states(self) -> list[Bytes | None]:
         """Return the last known state of each member, serialized."""
         return [self.handle_of(member).member_states[member] for member in range(self.size)]
 
-    def restore(self, states: Sequence[bytes | None]) -> None:
+    def restore(self, states: States) -> None:
         """Make every member again, in the given state."""
         self._wait_until_ready()  # a worker that is just being replaced would make its members twice
         for handle in self.handles:

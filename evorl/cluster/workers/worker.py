@@ -11,15 +11,25 @@ from typing import Any, NamedTuple
 
 import zmq
 
-from evorl.cluster.core import Make, public_method, send_heartbeat
+from evorl.cluster.core import Make, public_method
 from evorl.cluster.transport.authentication import connect, present_token
 from evorl.cluster.transport.broadcast_relay import HELD, NO_RELAY, Relay
-from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads, messages, receiver_name
+from evorl.cluster.transport.connection import (
+    Bytes,
+    Connection,
+    Payload,
+    bulk,
+    dumps_array,
+    loads,
+    messages,
+    receiver_name,
+)
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, cut, unpack
 from evorl.cluster.workers.receiver import Receiver
+from evorl.util.heartbeat import send_heartbeat
 
 DRIVER_CHECK_MS = 1000  # interval of an idle worker's checks whether the driver is alive
 BATCH_S = 2e-4  # longest wait of a quick call's answer for further answers of the same message
@@ -136,7 +146,7 @@ class Worker:
             own, recovery_state = content
             made = [self._make_member(index, state, recovery_state) for index, state in own]
             states = [self._state(index)[0] if done else None for (index, _), (done, _) in zip(own, made, strict=True)]
-            self._answer([((0, states), self._packed(made))])
+            self._answer([(0, self._packed(made, states))])
         elif kind == Kind.CALL:
             _, calls = envelope
             self.queue.extend(Request._make([*call, args]) for call, args in zip(calls, content, strict=True))
@@ -154,19 +164,19 @@ class Worker:
                 break
         self._answer(done)
 
-    def _result(self, request: Request) -> tuple[object, Payload]:
+    def _result(self, request: Request) -> tuple[int, Payload]:
         """Return the answer to a call, packed before the next call can change its arrays."""
         outcomes = self._outcomes(request)
         if not request.stateful:
-            return (request.number, [None] * len(outcomes)), self._packed(outcomes)
+            return request.number, self._packed(outcomes, [None] * len(outcomes))
         states = [self._state(index) for index in request.members]
         outcomes = [failure or outcome for outcome, (_, failure) in zip(outcomes, states, strict=True)]
-        return (request.number, [state for state, _ in states]), self._packed(outcomes)
+        return request.number, self._packed(outcomes, [state for state, _ in states])
 
     def _outcomes(self, request: Request) -> list[list[Any]]:
         return [self._call(index, request.method, request.args) for index in request.members]
 
-    def _make_member(self, index: int, state: bytes | None, recovery_state: Any) -> list[Any]:
+    def _make_member(self, index: int, state: Bytes | None, recovery_state: Any) -> list[Any]:
         """Make a member and load the recovery state, if any, then its own serialized state, if any."""
 
         def make() -> None:
@@ -176,7 +186,7 @@ class Worker:
             if recovery_state is not None:
                 self.members[index].load_state_dict(recovery_state)
             if state is not None:
-                self.members[index].load_state_dict(loads(state))
+                self.members[index].load_state_dict(loads(state.data))
 
         return self._try(index, make)
 
@@ -200,26 +210,27 @@ class Worker:
         if time.monotonic() - self.last_sent > HEARTBEAT_S:
             self._send(Kind.HEARTBEAT, None, Payload(None))
 
-    def _state(self, index: int) -> tuple[bytes | None, list[Any] | None]:
+    def _state(self, index: int) -> tuple[Bytes | None, list[Any] | None]:
         """Return a member's serialized state (None without `state_dict`), or the failure to produce it."""
         member = self.members[index]
         try:
-            return (dumps(member.state_dict()) if hasattr(member, "state_dict") else None), None
+            return (dumps_array(member.state_dict()) if hasattr(member, "state_dict") else None), None
         except MemoryError:  # of this process: another may have room
             raise
         except Exception as error:
             return None, _failure(error)
 
-    def _packed(self, outcomes: list[list[Any]]) -> Payload:
-        """Pack outcomes; outcomes that cannot be sent become a failure of the member."""
+    def _packed(self, outcomes: list[list[Any]], states: list[Bytes | None]) -> Payload:
+        """Pack outcomes and states; outcomes that cannot be sent become a failure of the member."""
+        pool = self.block_pool if self.receiver is None else None
         try:
-            return Payload(outcomes, self.block_pool if self.receiver is None else None)
+            return Payload([outcomes, states], pool)
         except TypeError as error:
-            return Payload([_failure(error)] * len(outcomes))
+            return Payload([[_failure(error)] * len(outcomes), states], pool)
 
-    def _answer(self, replies: list[tuple[object, Payload]]) -> None:
-        for envelopes, payload in messages(replies):
-            self._send(Kind.ANSWER, envelopes, payload)
+    def _answer(self, replies: list[tuple[int, Payload]]) -> None:
+        for numbers, payload in messages(replies):
+            self._send(Kind.ANSWER, numbers, payload)
 
     def _send(self, kind: Kind, envelope: Any, payload: Payload) -> None:
         self.socket.send_multipart(cut(self.connection.pack(kind, envelope, payload)))
