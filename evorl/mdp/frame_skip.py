@@ -20,6 +20,7 @@ from evorl.mdp.decision_arrays import action_format
 from evorl.mdp.wrapped_arena import EpisodesOfSlots, WrappedArena
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.heartbeat import heartbeat
 from evorl.util.saved import restore, saved
 from evorl.util.seed import Episodes
 
@@ -79,6 +80,7 @@ class SkippingArena(WrappedArena, SavedAtAnyTime):
         while True:
             if self._due.any():
                 self._pass_on()
+            heartbeat()
             decisions = self.arena.recv()
             cost += decisions.cost
             ready = self._resume(decisions) if self._loaded else self._take(decisions)

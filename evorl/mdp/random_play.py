@@ -11,6 +11,7 @@ import numpy as np
 from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Box, Spec, World, heads
 from evorl.mdp.decision_arrays import action_format
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes, generator
 
 PATIENCE_S = 5.0
@@ -40,6 +41,7 @@ def result_names(world: World) -> frozenset[str] | None:
     try:
         with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "reported"))) as arena:
             while time.monotonic() < ends:
+                heartbeat()
                 decisions = arena.recv()
                 if decisions.results:
                     return frozenset(decisions.results[0][1])

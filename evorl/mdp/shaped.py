@@ -22,6 +22,7 @@ from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Spec, World
 from evorl.mdp.random_play import random_action
 from evorl.mdp.rewarded_world import RewardedWorld, Rewards, flat
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes, generator
 
 Kind = Literal["immediate", "potential"]
@@ -70,6 +71,7 @@ def scales(world: World) -> Scales:
     draw, seen = generator("scales"), list[Array]()
     with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "scales"))) as arena:
         while sum(map(len, seen)) < DECISIONS:
+            heartbeat()
             decisions = arena.recv()
             rows = decisions.slots
             seen.append(flat(decisions.inputs)[rows])

@@ -17,6 +17,7 @@ from evorl.opponents.deciders import NO_NETWORK, Deciders
 from evorl.opponents.pool import LATEST, OWN, RULE, Table
 from evorl.rl.evaluation import SlotNoise
 from evorl.util import seed as seeds
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes
 
 RESULT = "opponent"
@@ -98,6 +99,7 @@ class OpponentArena(Closes):
         while not ready.any():
             if not self._asked.all():  # a game whose learner acts may need its other sides
                 self._send(np.zeros(0, np.int64), self._actions[:0])
+            heartbeat()
             self._decisions = self.arena.recv()
             self._receive(self._decisions)
             ready = ~self._asked & (self._acting < 0) & self._waits(self._side, self._game)

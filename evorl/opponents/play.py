@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.cluster.core import heartbeat
 from evorl.mdp.core import Array, World
 from evorl.opponents.seats import MatchKeys, MatchNoise, Seats
 from evorl.rl import actor
@@ -196,7 +195,6 @@ class _Run:
             self._seat(block, next(queue, None))
         rows, player = np.arange(self.slots), self.player
         while any(self.pairs):
-            heartbeat()
             noise = self.noise.take(rows, player.lengths[rows], self._number, self.side)
             player.send(rows, player.play(noise))
             decisions, over = player.recv()

@@ -16,6 +16,7 @@ from evorl.rl.columns import ALL
 from evorl.rl.core import Acting, Decision, Episode, Learner, NotFinite, Played, play_of
 from evorl.rl.ended_games import EndedGames
 from evorl.util import seed as seeds
+from evorl.util.heartbeat import heartbeat
 from evorl.util.types import StateDict
 
 
@@ -45,6 +46,7 @@ class Player:
         """
         self.waiting[:] = False
         while not self.waiting[slots].all():
+            heartbeat()
             self.decisions = self.arena.recv()
             self.waiting[self.decisions.slots] = True
         self._check_form()
@@ -78,8 +80,10 @@ class Player:
     def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
         """Return the slots that now wait for an action, and the episodes that ended before that.
 
-        Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
+        Sends a heartbeat for every loop that plays. Raises `NotFinite`, and `WorldError` for a state without a legal
+        action and for results of other names; `evorl.cluster.core.Stopped` where that is allowed.
         """
+        heartbeat()
         decisions = self.decisions = self.arena.recv()
         rows = decisions.slots
         sel = ALL if len(rows) == self.arena.slots else rows

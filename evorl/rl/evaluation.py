@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.cluster.core import heartbeat
 from evorl.mdp.begin import begin
 from evorl.mdp.core import Action, Arena, Array, StepLimit, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
@@ -151,7 +150,6 @@ def play_slots(
     show, began = _show.get(), time.monotonic()
     due = began + PROGRESS_PERIOD_S
     while left:
-        heartbeat()
         if show is not None and (now_s := time.monotonic()) >= due:
             due = now_s + PROGRESS_PERIOD_S
             longest = f"the longest at {player.lengths[playing].max():,} decisions"

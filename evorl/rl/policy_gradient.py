@@ -30,6 +30,7 @@ from evorl.rl.data_parallel import GradientStep, Split
 from evorl.rl.network_learner import Network, NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.heartbeat import heartbeat
 from evorl.util.schedule import Schedule, scheduled_fields
 from evorl.util.schedule import value as scheduled
 from evorl.util.types import Fraction, NonNegative
@@ -213,6 +214,7 @@ class PolicyGradient(NetworkLearner[H]):
         total = torch.zeros(0)
         steps = 0
         for number in range(self.passes()):
+            heartbeat()
             stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
             names = tuple(stats[0])
             numbers = torch.stack([x for step in stats for x in step.values()]).unflatten(0, (len(stats), len(names)))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.cluster.core import heartbeat
 from evorl.mdp.core import Arena, StoppableSlots
 from evorl.replay.storage import Fragment
 from evorl.rl.actor import Player
@@ -26,7 +25,6 @@ def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tu
     traces = [_Trace() for _ in rows]
     episodes: dict[int, Episode] = {}
     while len(episodes) < arena.slots:
-        heartbeat()
         decision = player.decide(noise.take(rows))
         action = decision.action.numpy()
         for slot in rows.tolist():

@@ -24,12 +24,14 @@ from evorl.replay.packed import check_compressible
 from evorl.replay.samplers.core import Memory, Sampler
 from evorl.replay.samplers.nearest import Nearest
 from evorl.replay.samplers.registry import KINDS, Sampling, TransitionSamplers, options_of, sole
-from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage, ring_bytes
+from evorl.replay.shared import ring_bytes
+from evorl.replay.storage import Array, Fragment, Numbers, Replay, Shape, Storage
 from evorl.rl.batch import TransitionBatch
 from evorl.rl.core import Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.heartbeat import heartbeat
 from evorl.util.schedule import Schedule
 from evorl.util.schedule import value as scheduled
 from evorl.util.types import Count, Natural, Positive
@@ -200,6 +202,7 @@ class ReplayLearner(NetworkLearner[H]):
         """Take ``due`` gradient steps; return their statistics."""
         statistics: dict[str, list[Tensor]] = {}
         while due:
+            heartbeat()
             count = min(due, self.chunk)
             for name, numbers in self._take_steps(count).items():
                 statistics.setdefault(name, []).extend(numbers)

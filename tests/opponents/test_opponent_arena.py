@@ -29,6 +29,7 @@ from evorl.rl.actor import Player
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import EvaluationNoise, play_slots
 from evorl.rl.ppo import PPO
+from evorl.util.heartbeat import send_heartbeat
 from evorl.util.seed import Episodes
 
 SMALL = Net(hidden=(8,))
@@ -354,6 +355,26 @@ def test_opponents_decide_while_the_learner_waits_with_some_of_its_slots() -> No
         elif not player.waiting.all():
             player.recv()
     arena.close()
+
+
+def test_each_round_of_the_opponents_sends_a_heartbeat() -> None:
+    """They may decide often before the learner must."""
+    beats: list[int] = []
+    arena = against(Turns(count=4).all_sides(), 2, Episodes(2, "beats"), table_of(Turns(count=4), (1.0,)), sides=[0])
+    received, recv = list[int](), arena.arena.recv
+
+    def watched() -> Any:
+        received.append(len(beats))
+        return recv()
+
+    arena.arena.recv = watched  # type: ignore[method-assign]
+    token = send_heartbeat.set(lambda: beats.append(0))
+    for _ in range(4):
+        slots = arena.recv().slots
+        arena.send(slots, np.zeros((len(slots), 1), np.int64))
+    send_heartbeat.reset(token)
+    arena.close()
+    assert len(received) > 4 and received == [*range(1, len(received) + 1)]
 
 
 def test_chances_may_be_those_of_the_side_that_the_learner_has() -> None:

@@ -24,8 +24,8 @@ from evorl.mdp.remote.offer import Rows
 from evorl.mdp.remote.server import GameServer, overlong
 from evorl.mdp.remote.truth import every, some
 from evorl.util.errors import BadRequest
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes
-from evorl.util.stop import check_stop
 from evorl.util.types import StateDict
 
 
@@ -132,7 +132,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Let games play until ``ready()``, and take what else has arrived by then. Raises `WorldError`."""
         while not self._take(ready):
-            check_stop()
+            heartbeat()  # `Battles` ends this wait (mdp.deadline_s, mdp.start_s)
             self._battles.poll()
         before = -1
         while len(self._fresh) > before and not every(self._waits):

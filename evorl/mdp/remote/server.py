@@ -28,8 +28,9 @@ from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.remote.spinning import SpinningSelector
 from evorl.mdp.shared import Shared
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import key, seed31
-from evorl.util.stop import check_stop, stopping
+from evorl.util.stop import stopping
 from evorl.util.text import say
 
 LOG = logging.getLogger("evorl")
@@ -95,7 +96,7 @@ class GameServer:
     def offer(self) -> Offer:
         """What the games offer; waits for the first. Raises `Unplayable`."""
         while self._offer is None:
-            check_stop()
+            heartbeat()  # this wait has an end of its own (mdp.start_s)
             if self.settings.command is not None and not self._processes and time.monotonic() >= self._pause_until:
                 self._start()
             self.poll(PASS_S)
