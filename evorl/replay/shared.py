@@ -19,10 +19,24 @@ from numpy.typing import NDArray
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
-from evorl.replay.storage import ALIGNMENT, Append, Replay, Shape, Storage, by_number, ring_bytes
+from evorl.replay.storage import Append, Array, Replay, Shape, Storage, by_number
 from evorl.util.types import AppendedRows, StateDict
 
+ALIGNMENT = 64  # bytes: arrays in shared memory begin at cache lines
 PIECE_BYTES = 1 << 24  # about as many of frames, and of transitions, in one message
+
+
+def ring_bytes(spec: Spec, shape: Shape) -> int:
+    """Bytes that the arrays of a ring take."""
+    total = 0
+
+    def measure(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        nonlocal total
+        total += -(-int(np.prod(sizes)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return np.empty(0)
+
+    Storage(spec, shape, measure)
+    return total
 
 
 class Address(NamedTuple):

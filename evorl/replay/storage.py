@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from evorl.mdp.core import Box, Spec, heads
 from evorl.mdp.stacks import check_stacks, depth
 from evorl.replay.packed import Packed
+from evorl.replay.restored import Restored
 from evorl.util.saved import restore, saved
 from evorl.util.types import AppendedRows, StateDict
 
@@ -34,7 +35,6 @@ Zeros = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Numbers = NDArray[np.int64]
 
 NONE = -1
-ALIGNMENT = 64  # bytes: arrays in shared memory begin at cache lines
 
 
 class Fragment(NamedTuple):
@@ -208,6 +208,7 @@ class Replay(Storage):
         self.count = 0  # transitions appended so far
         self.frames = 0  # frames appended so far
         self.appends: list[Append] = []
+        self.restored = Restored()
         self.last = np.full(columns, NONE)  # of each column: its newest transition, if its episode goes on
         self.last_frame = np.full(columns, NONE)  # and the frame that followed
         self.decisions = np.zeros(columns, np.int64)  # and the decisions that it had made by then
@@ -331,7 +332,7 @@ class Replay(Storage):
         # A row's frames are at most D + 1 rows older than its place in the append; a row has at most all columns.
         missing = limit - before.frames + self.shape.depth * len(self.last) if limit > before.frames else 0
         start = min(before.transitions + missing, self.appends[partial].transitions)
-        return max(length - self.capacity, start)
+        return max(length - self.capacity, start, self.restored.oldest(low))
 
     # -------------------------------------------------------------- state
 
@@ -373,19 +374,9 @@ class Replay(Storage):
         self.put_transitions(transitions["first"], transitions["rows"], self.count)
         if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
             restore(self, _COLUMNS, state["columns"])
-
-
-def ring_bytes(spec: Spec, shape: Shape) -> int:
-    """Bytes that the arrays of a ring take."""
-    total = 0
-
-    def measure(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        nonlocal total
-        total += -(-int(np.prod(sizes)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return np.empty(0)
-
-    Storage(spec, shape, measure)
-    return total
+        at = np.arange(transitions["first"], self.count) % self.shape.rows
+        named = np.concatenate([self.stacks(self.frame[at]), self.stacks(self.next_frame[at])], -1)
+        self.restored = Restored(transitions["first"], named.min(-1), states["first"])
 
 
 def by_number(rows: Mapping[str, Array]) -> list[Array]:

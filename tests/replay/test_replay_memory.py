@@ -20,8 +20,8 @@ from evorl.population.loop import Population
 from evorl.replay import memory
 from evorl.replay.samplers.core import BufferKeys
 from evorl.replay.samplers.registry import RolloutSamplers
-from evorl.replay.shared import SharedReplay
-from evorl.replay.storage import Replay, Shape, ring_bytes
+from evorl.replay.shared import SharedReplay, ring_bytes
+from evorl.replay.storage import Replay, Shape
 from evorl.rl.dqn import DQN
 from evorl.rl.rollout_replay import RolloutLearner
 from evorl.rl.sac import SAC

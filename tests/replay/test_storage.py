@@ -167,10 +167,37 @@ def check_ring(
     assert replay.count == len(twin.all)
 
 
-def restored(replay: Replay, columns: int, compress: bool = False) -> Replay:
-    other = Replay(replay.spec, Shape(replay.capacity, columns), compress=compress)
+def restored(replay: Replay, columns: int, compress: bool = False, capacity: int | None = None) -> Replay:
+    other = Replay(replay.spec, Shape(capacity or replay.capacity, columns), compress=compress)
     other.load_state_dict(replay.state_dict())
     return other
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+    ends=st.sampled_from([0.0, 0.1, 0.6]),
+    spec=st.sampled_from(SPECS),
+)
+def test_a_ring_of_another_shape_reads_only_what_was_saved(seed: int, horizon: int, ends: float, spec: Spec) -> None:
+    """As of a child with another rl.slots or rl.capacity than its parent, whose own child has again other ones."""
+    rng, twin = np.random.default_rng(seed), Twin()
+    columns = [Column(i, rng, ends, spec) for i in range(2)]
+    replay = Replay(spec, Shape(80, 2))
+    for number in range(1, 30):
+        if rng.random() < 0.2:
+            for _ in range(int(rng.integers(1, 3))):
+                columns = [Column(i, rng, ends, spec) for i in range(int(rng.integers(1, 7)))]
+                replay = restored(replay, len(columns), capacity=int(rng.integers(60, 160)))
+            for column in columns:
+                column.decisions = 1000 * number  # no episode goes on
+            if replay.count:
+                compare(replay, twin, replay.oldest(replay.count), replay.count, int(rng.integers(1, 4)))
+        told = fragment(columns, horizon)
+        replay.append(told[0])
+        twin.append(*told)
+        compare(replay, twin, replay.oldest(replay.count), replay.count, int(rng.integers(1, 4)))
 
 
 def test_a_shorter_length_reads_what_it_was_then() -> None:
