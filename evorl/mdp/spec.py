@@ -5,6 +5,7 @@ Letters in shapes are those of `evorl.mdp.core`, which exports these names.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from evorl.util.errors import BadRequest
 
+LARGEST = float(np.finfo(np.float32).max)
 RESERVED_NAMES = ("episodes", "episode_length", "stochastic_return")
 """Metric names that every run reports beside a world's results, as does ``return_`` plus a reward's name."""
 
@@ -79,10 +81,18 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class Box:
-    """A real vector within bounds, which may be infinite. Actions are float32 [B, K]."""
+    """A real vector within bounds, which may be infinite. Actions are float32 [B, K].
+
+    A bound becomes infinite if no float32 is beyond it: programs name their largest number where they mean no bound.
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            bounds = [math.copysign(math.inf, x) if abs(x) >= LARGEST else x for x in getattr(self, name)]
+            object.__setattr__(self, name, tuple(bounds))
 
 
 Action = Discrete | MultiDiscrete | Box

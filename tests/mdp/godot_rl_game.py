@@ -124,6 +124,8 @@ while (message := get())["type"] != "close":
             time.sleep(3600)
         if fault == "nan":
             reply["reward"][0] = float("nan")
+        if fault == "vast reward":
+            reply["reward"][0] = 1e39  # beyond float32
         if fault == "short":
             reply["obs"].pop()
         if fault == "garbage":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 import struct
+import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -15,18 +16,23 @@ from threading import Thread
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+import torch
 from harness import experiment_of
 from remote_games import EPISODES, FAULTY, TAG, Records, opened
 
 from evorl.cluster.processes import Processes
+from evorl.mdp.core import Box
 from evorl.mdp.duel import Duel
 from evorl.mdp.forms import Mismatch
+from evorl.mdp.random_play import random_action
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.messages import Nonsense, Unplayable, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import alike
+from evorl.nets.distributions import to_world
 from evorl.training.train import new_run
 from evorl.util import command
 from evorl.util.errors import BadRequest
@@ -227,6 +233,37 @@ def test_features_of_an_input_have_names_of_their_own() -> None:
     hello = HELLO | {"inputs": [{"name": "view", "shape": [2], "features": ["x", "x"]}]}
     with pytest.raises(Nonsense, match="gives two of its features of the input 'view' the same name"):
         Offer(read_hello(msgspec.msgpack.encode(hello)))
+
+
+def test_bounds_beyond_float32_are_none() -> None:
+    """A double's largest number is C#'s and Java's word for that."""
+    vast, single = sys.float_info.max, float(np.finfo(np.float32).max)
+    action = {"kind": "box", "low": [-vast, -single, 0.0, -1.0], "high": [vast, single, 1e39, 1.0]}
+    offer = Offer(read_hello(msgspec.msgpack.encode(HELLO | {"action": action})))
+    assert offer.spec.action == Box((-np.inf, -np.inf, 0.0, -1.0), (np.inf, np.inf, np.inf, 1.0))
+    drawn = np.stack([random_action(offer.spec, None, np.random.default_rng(n)) for n in range(20)])
+    assert np.abs(drawn).max() < 10 and drawn[:, 2].min() == 0
+    chosen = torch.tensor([[3.0, -2.0, -1.0, 5.0]])
+    assert to_world(offer.spec.action, chosen).tolist() == [[3.0, -2.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0 + 1e-12), (1e39, 2e39), (2.0, 1.0), (0.0, 0.0)])
+def test_bounds_without_a_number_between_them_are_refused(low: float, high: float) -> None:
+    action = {"kind": "box", "low": [-1.0, low], "high": [1.0, high]}
+    with pytest.raises(Nonsense, match="offers actions whose bounds are not low < high as float32"):
+        Offer(read_hello(msgspec.msgpack.encode(HELLO | {"action": action})))
+
+
+@pytest.mark.parametrize(("letters", "fits"), [(256, True), (257, False)])
+def test_a_token_that_no_game_can_send_is_refused(letters: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORL_TOKEN", "s" * letters)
+    Remote(command=TAG)  # does not use it
+    if fits:
+        Remote(listen="127.0.0.1:5005")
+        assert read_hello(msgspec.msgpack.encode(HELLO | {"token": "s" * letters}))
+    else:
+        with pytest.raises(BadRequest, match="listen: EVORL_TOKEN has 257 letters, and 256 may be"):
+            Remote(listen="127.0.0.1:5005")
 
 
 @pytest.mark.parametrize("name", ["return", "length"])

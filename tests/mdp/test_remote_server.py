@@ -16,12 +16,12 @@ import pytest
 from remote_games import opened
 
 from evorl.cluster.core import Stopped
-from evorl.mdp.remote.connection import Connection
+from evorl.mdp.remote.connection import MAX_WHY, Connection
 from evorl.mdp.remote.link import LENGTH, Link
 from evorl.mdp.remote.messages import Cut, Unplayable
 from evorl.mdp.remote.server import GameServer, Settings
 from evorl.mdp.remote.websocket import BINARY, CLOSE
-from evorl.util.stop import end_wait
+from evorl.util.heartbeat import send_heartbeat
 
 HELLO: dict[str, Any] = {
     "type": "hello", "protocol": 1, "token": "secret", "game": "it", "action": {"kind": "discrete", "n": [2]},
@@ -143,12 +143,27 @@ def test_the_wait_for_the_first_game_ends_with_the_run(server: GameServer) -> No
     def stop() -> None:
         raise Stopped
 
-    token = end_wait.set(stop)
+    token = send_heartbeat.set(stop)
     try:
         with pytest.raises(Stopped):
             server.offer  # noqa: B018
     finally:
-        end_wait.reset(token)
+        send_heartbeat.reset(token)
+
+
+def test_of_a_long_reason_the_beginning_is_shown(server: GameServer) -> None:
+    """It costs the battle alone, however long it is."""
+    owner = Owner(server)
+    with visitor(server) as line:
+        for message in (HELLO, {"type": "failed", "battle": 0, "why": "tired\n" * 20_000}):
+            data = msgspec.msgpack.encode(message)
+            line.sendall(LENGTH.pack(len(data)) + data)
+            while not server._connections:
+                server.poll(1)
+        while not owner.lost:
+            server.poll(1)
+        [(_, why, gone)] = owner.lost
+        assert why.endswith("gave up: " + "tired\\n" * (MAX_WHY // 6) + "ti") and not gone
 
 
 FREE = """

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from evorl.util.errors import BadRequest
 
 LOOPBACK = "127.0.0.1"
-MIN_TOKEN = 16
-"""Letters of a token with which a server may be reached from other machines."""
+MIN_TOKEN, MAX_TOKEN = 16, 256
+"""Letters of a token: so many at least where other machines may reach a server, and so many at most."""
 BACKLOG = 1024
 
 
@@ -59,15 +59,17 @@ def parsed(listen: str | None) -> Address:
 def check(listen: str | None, has_token: bool = True) -> None:
     """Raise `BadRequest` for an address that cannot be meant, or that other machines reach without a secret.
 
-    ``has_token``: whether the protocol asks for one.
+    ``has_token``: whether the protocol asks for one. Then `BadRequest` is raised for one that no game can send, too.
     """
-    address = parsed(listen)
+    address, letters = parsed(listen), len(os.environ.get("EVORL_TOKEN", ""))
+    if listen is not None and has_token and letters > MAX_TOKEN:
+        raise BadRequest(f"EVORL_TOKEN has {letters:,} letters, and {MAX_TOKEN} may be", "listen")
     if address.path or is_loopback(address.host):
         return
     if not has_token:
         why = "which could play the game, since its protocol has no token; use an SSH tunnel to 127.0.0.1"
         raise BadRequest(f"{address.text} can be reached from other machines, {why}", "listen")
-    if len(os.environ.get("EVORL_TOKEN", "")) >= MIN_TOKEN:
+    if letters >= MIN_TOKEN:
         return
     raise BadRequest(
         f"{address.text} can be reached from other machines: set EVORL_TOKEN to a secret of {MIN_TOKEN} letters",

@@ -20,6 +20,9 @@ from evorl.mdp.remote.offer import Offer, Rows
 from evorl.mdp.remote.truth import every, some
 from evorl.util.text import printable
 
+MAX_WHY = 500
+"""Letters that are shown of a game's reason for giving a battle up."""
+
 
 class Receiver(Protocol):
     """An arena whose games are battles of connections."""
@@ -125,7 +128,8 @@ class Connection:
         for frame in self.link.receive():
             message = read(frame)
             if isinstance(message, Failed):
-                self._lose(message.battle % self.capacity, message.battle, f"gave up: {printable(message.why)}")
+                why = printable(message.why[:MAX_WHY])
+                self._lose(message.battle % self.capacity, message.battle, f"gave up: {why}")
             elif not self.heard <= message.heard <= self.said:
                 raise Nonsense(f"has heard {message.heard} messages, of {self.said} that it was sent")
             else:

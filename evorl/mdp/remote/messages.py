@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from evorl.mdp.remote.address import MAX_TOKEN
 from evorl.mdp.spec import WorldError
 from evorl.util.errors import Failure, nearest
 from evorl.util.text import printable
@@ -85,7 +86,7 @@ class Hello(_Message, frozen=True):
     """A game's first message: what it is, and what its sides see and do."""
 
     protocol: int
-    token: Annotated[str, Meta(max_length=256)]
+    token: Annotated[str, Meta(max_length=MAX_TOKEN)]
     game: Word
     inputs: Annotated[tuple[InputOffer, ...], Meta(min_length=1, max_length=64)]
     action: DiscreteOffer | BoxOffer
@@ -121,7 +122,7 @@ class Failed(_Message, frozen=True):
     """The game gives up one battle."""
 
     battle: Annotated[int, Meta(ge=0, lt=1 << 32)]
-    why: Annotated[str, Meta(max_length=4096)]
+    why: str  # `Connection` shows the beginning
 
 
 _KINDS = (Hello, InputOffer, DiscreteOffer, BoxOffer, Ask, Failed)

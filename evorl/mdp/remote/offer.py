@@ -223,11 +223,12 @@ def _action(offered: DiscreteOffer | BoxOffer) -> Action:
         if offered.names and tuple(map(len, offered.names)) != offered.n:
             raise Nonsense(f"offers {list(offered.n)} choices and names {[len(names) for names in offered.names]}")
         return Discrete(offered.n[0]) if len(offered.n) == 1 else MultiDiscrete(offered.n)
-    if len(offered.low) != len(offered.high) or not all(a < b for a, b in zip(offered.low, offered.high, strict=True)):
-        raise Nonsense("offers actions whose bounds are not low < high")
+    box = Box(offered.low, offered.high)
+    if len(box.low) != len(box.high) or not every(np.array(box.low, np.float32) < np.array(box.high, np.float32)):
+        raise Nonsense("offers actions whose bounds are not low < high as float32")
     if offered.names and len(offered.names) != len(offered.low):
         raise Nonsense(f"names {len(offered.names)} components of an action of {len(offered.low)}")
-    return Box(offered.low, offered.high)
+    return box
 
 
 def _check_names(hello: Hello) -> None:

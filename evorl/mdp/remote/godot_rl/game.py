@@ -26,8 +26,8 @@ from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, MAX_SIZE, Cut, Non
 from evorl.mdp.remote.process import GameProcess
 from evorl.mdp.remote.server import Settings
 from evorl.util.errors import BadRequest
+from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import key, seed31
-from evorl.util.stop import check_stop
 from evorl.util.text import printable, say
 
 LOG = logging.getLogger("evorl")
@@ -152,7 +152,7 @@ class Game:
                 raise Unplayable(f"{self.name} {why}")
             if self._process is not None:
                 self._process.drain()
-            check_stop()
+            heartbeat()
         raise Unplayable(f"no game has connected to {address} in {start_s:g} s (mdp.start_s)")
 
     # -------------------------------------------------------------- what is said
@@ -176,9 +176,9 @@ class Game:
         self.acting = False
         if not len(step.reward) == len(step.done) == self.form.agents:
             raise Nonsense(f"has {self.form.agents} agents and sent the rewards or ends of another number")
-        if not all(map(math.isfinite, step.reward)):
+        if not _fits(reward := np.array(step.reward)):
             raise Nonsense("sent a reward that is not finite")
-        return self.form.read(step.obs), np.array(step.reward, np.float32), np.array(step.done, np.bool_)
+        return self.form.read(step.obs), reward.astype(np.float32), np.array(step.done, np.bool_)
 
     def _send(self, message: dict[str, Any]) -> None:
         self._link.send(msgspec.json.encode(message))
@@ -187,7 +187,7 @@ class Game:
         """The game's next message. Raises `Cut`, `Nonsense`."""
         ends = time.monotonic() + deadline_s
         while not (frames := self._link.receive()):
-            check_stop()
+            heartbeat()
             self._link.flush()
             left = ends - time.monotonic()
             if left <= 0:
@@ -294,9 +294,14 @@ def _input(name: str, value: Any, space: _Observation) -> Array:
         numbers = np.asarray(value, np.float64).reshape(shape)
     except (TypeError, ValueError, IndexError) as error:
         raise Nonsense(f"sent an observation {name!r} that is not as its space says: {error}") from None
-    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+    if not _fits(numbers):
         raise Nonsense(f"sent an observation {name!r} that is not finite")
     return numbers
+
+
+def _fits(numbers: Array) -> bool:
+    """Whether numbers are finite as float32, too: JSON has larger ones."""
+    return bool((np.abs(numbers) <= np.finfo(np.float32).max).all())
 
 
 def _choice(value: Any, count: int) -> int:
