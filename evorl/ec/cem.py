@@ -112,10 +112,19 @@ class Strategy(Generational):
         self.noise = sampling.noise
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        z = normal(generator, self.brood, self.space.size, self.sampling.antithetic)
+        z = self._noise(generator)
         pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
         memory = memory_of_fittest(self.population)
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
+
+    def _noise(self, generator: np.random.Generator) -> Vectors:
+        """Standard normal noise [brood, G + D]. Of individuals proposed one by one, two in a row are a pair."""
+        antithetic, size = self.sampling.antithetic, self.space.size
+        if not (antithetic and self.hyper.asynchronous and self.brood == 1):
+            return normal(generator, self.brood, size, antithetic)
+        pair, second = divmod(self.next_id, 2)
+        z = seeds.generator(self.seed, "pair", pair).standard_normal((1, size))
+        return -z if second else z
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         h = self.sampling

@@ -63,6 +63,11 @@ class Strategy(pbt.Strategy):
     def compared(self, member: int) -> Sequence[int]:
         return [k for k in range(self.hyper.population) if self.side(k) == self.side(member)]
 
+    def begins_as(self, member: int, individual: int) -> int:
+        """Where the run starts from another one: the first of its side, who has the best policy of that side."""
+        first = self.side(member) * (self.hyper.population // 2)
+        return first if self.space.takes_over(first) else individual
+
     def opponents(self, individual: int) -> list[Match]:
         side = self.side(self._member[individual])
         return [

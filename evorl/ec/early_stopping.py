@@ -17,11 +17,12 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from evorl.ec.core import Evaluation, IndependentEvolution, Individual
+from evorl.ec.core import Evaluation, Evolution, IndependentEvolution, Individual
 from evorl.ec.generational import Generational
+from evorl.ec.space import Space
 from evorl.ec.vectors import fitness
 from evorl.util.errors import BadRequest
-from evorl.util.types import Count
+from evorl.util.types import Count, StateDict
 
 Eta = Annotated[int, Meta(ge=2)]
 
@@ -89,9 +90,20 @@ def top(evaluations: Sequence[Evaluation], k: int) -> list[Evaluation]:
 class Promoting(Generational):
     """Proposes configurations, drawn anew or promoted."""
 
+    def __init__(self, hyper: Evolution, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.draws = 0  # configurations drawn
+
+    @property
+    def begun(self) -> int:
+        """Configurations that were drawn and asked for."""
+        return self.draws - sum(individual.role.startswith("initial") for individual in self._queue)
+
     def drawn(self, generator: np.random.Generator, part: str) -> Individual:
-        """A random configuration, which gets this share of the budget."""
-        genes, weights = self.space.begin(generator, self.next_id)[0], self.space.weights_of(self.next_id)
+        """A random configuration, or the next one of another run, which gets this share of the budget."""
+        number = self.draws if self.space.takes_over(self.draws) else self.next_id  # promotions use up ids
+        self.draws += 1
+        genes, weights = self.space.begin(generator, number)[0], self.space.weights_of(number)
         return self.new(genes=genes, weights=weights, role=f"initial {part}")
 
     def promoted(self, evaluation: Evaluation, part: str) -> Individual:
@@ -101,3 +113,10 @@ class Promoting(Generational):
             genes=before.genes, weights=before.weights, memory=before.memory, parents=(before.id,),
             role=f"promoted {part}",
         )  # fmt: skip
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "draws": self.draws}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.draws = state.get("draws", self.next_id)  # checkpoints of 0.1.0 counted by ids

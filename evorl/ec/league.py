@@ -263,10 +263,12 @@ class Strategy:
         number, own = self.next_id, self.members[agent]
         self.next_id += 1
         self._agent[number], self.policies.matches[number] = agent, self._match(agent, number)
+        if own is None and self.agents[agent].policy == agent:  # it has not learned yet: its first slice again
+            first = self.policies.by_number[agent]
+            return Individual(number, first.genes, first.weights, (), self.told, "initial")
         if own is None:
             genes = self.space.begin(seeds.generator(self.seed, "successor", number), number)[0]
-            role = "reset" if self.rounds[agent] else "initial"
-            return Individual(number, genes, self.space.weights_of(number), (), self.told, role)
+            return Individual(number, genes, self.space.weights_of(number), (), self.told, "reset")
         source = own.individual
         return Individual(number, source.genes, source.weights, (source.id,), self.told, "goes on", source.memory)
 

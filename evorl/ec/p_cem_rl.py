@@ -15,12 +15,14 @@ learns as often as wall time allows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.shared_critic import CriticOrder, CriticWorker
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count
+
+WORKER_KEYS = tuple(field.name for field in fields(CriticWorker))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,9 @@ class PCEMRL(CEMRL, CriticWorker):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in () if self.parallel_critic else WORKER_KEYS:
+            if getattr(self, key) != getattr(CriticWorker, key):
+                raise BadRequest("is of a critic beside the actors; add ec.parallel_critic=true", key)
         if self.parallel_critic and self.train_together > 1:
             raise BadRequest("above 1 needs parallel_critic=false: individuals must start together", "train_together")
 

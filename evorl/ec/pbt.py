@@ -123,6 +123,10 @@ class Strategy:
         """The members that a member may copy, itself among them."""
         return range(self.hyper.population)
 
+    def begins_as(self, member: int, individual: int) -> int:
+        """The number whose initial weights an individual takes with which a member begins anew."""
+        return individual
+
     @property
     def population(self) -> Sequence[Evaluation]:
         """The members that did not fail."""
@@ -180,7 +184,7 @@ class Strategy:
         if parent is None:  # all members failed
             genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
-            child = child._replace(weights=self.space.weights_of(child.id))
+            child = child._replace(weights=self.space.weights_of(self.begins_as(member, child.id)))
         else:
             changed = parent is not own
             self.exploits += changed

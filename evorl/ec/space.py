@@ -101,6 +101,8 @@ class Space:
     """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
     initial_values: Callable[[int], Mapping[str, Value]] | None = None
     """The initial values of genes, by name, of the individual with a number; other genes are drawn."""
+    taken_over: Callable[[int], bool] | None = None
+    """Whether the individual with a number begins as one of another run; nobody does where it is None."""
 
     @classmethod
     def box(cls, low: Sequence[float], high: Sequence[float]) -> Space:
@@ -139,6 +141,10 @@ class Space:
         if not self.weights:
             return None
         return np.zeros(self.weights, np.float32) if self.fresh is None else self.fresh(number)
+
+    def takes_over(self, number: int) -> bool:
+        """Whether the individual with a number begins as one of another run."""
+        return self.taken_over is not None and self.taken_over(number)
 
     # Evolvers of plain vectors see an individual as one [G + D]: genes in units of their range, then weights.
 

@@ -8,7 +8,7 @@ has its results, beside those that the world reports (means over both sides):
 * ``draws``: of each game, whether it is a draw;
 * ``variety``: the entropy of the sides' actions, from 0 to 1: a mean over sides and over the components of an action;
 * ``change``: how far the genes of ``mdp`` are from the values of the config, the designer's: the root mean square, in
-  units of their ranges. A choice differs by 0 or 1.
+  units of their ranges, in which these values need not lie. A choice differs by 0 or 1.
 
 Both sides act by one network, which learns from both. So if the sides differ, observations have to say which side they
 are of. A child goes on from its parent's network in its own game. Actions are drawn, as in training.
@@ -16,9 +16,9 @@ are of. A child goes on from its parent's network in its own game. Actions are d
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from evorl.opponents.core import Opponents, SelfPlay
 from evorl.ops import balance
 from evorl.population.episodes import SLOTS, fitness_episodes, play_keyed_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
-from evorl.population.genes import with_values
+from evorl.population.genes import value_of, with_values
 from evorl.population.objectives import mean, numbers_of_episodes, objective_value
 from evorl.population.results import IndividualResult
 from evorl.population.train_evaluator import TrainEvaluator, train_plan
@@ -59,6 +59,9 @@ def balance_plan(experiment: Experiment, evolution: IndependentEvolution) -> Eva
     if evolution.objectives == IndependentEvolution.objectives:
         raise BadRequest("fitness is a mean over both sides; take [evenness] or others of the game", "ec.objectives")
     plan = train_plan(experiment, evolution, BalanceEvaluator)
+    for gene in plan.space.genes:
+        if gene.name.startswith("mdp."):
+            _check_designed(gene, experiment)
 
     def evaluate(individual: Individual) -> Metrics:
         """Numbers of the individual's game on the evaluation's episodes."""
@@ -140,12 +143,18 @@ def changed(experiment: Experiment, searched: tuple[Gene, ...], coordinates: Arr
 
 
 def _difference(gene: Gene, x: float, experiment: Experiment) -> float:
-    own: Any = reduce(_part, gene.name.split("."), cast(Any, experiment))
+    own = value_of(experiment, gene.name)
     if gene.choices:
         return float(gene.value(x) != own)
     low, high = (gene.coordinate(gene.value(end)) for end in gene.bounds)  # bounds of whole numbers lie between them
-    return (gene.coordinate(gene.value(x)) - gene.coordinate(own)) / (high - low) if high > low else 0.0
+    designed = math.log(float(own)) if gene.log else float(own)  # perhaps outside the range
+    return (gene.coordinate(gene.value(x)) - designed) / (high - low) if high > low else 0.0
 
 
-def _part(node: Any, name: str) -> Any:
-    return node[name] if isinstance(node, dict) else getattr(node, name)
+def _check_designed(gene: Gene, experiment: Experiment) -> None:
+    """Raise `BadRequest` for a range without a distance from the config's own value."""
+    own = value_of(experiment, gene.name)
+    if gene.choices or (gene.knows(own) and not (gene.log and float(own) <= 0)):
+        return
+    kind = "a number above 0" if gene.log else "a number"
+    raise BadRequest(f"its change is counted from {gene.name}={own}, which is not {kind}", f"ec.genes.{gene.name}")

@@ -125,7 +125,7 @@ class PopulationLoop(ABC, Generic[Request]):
             log.warning("individual %d failed and has no fitness: %s", number, reason)
         self.failed += len(failed)
         self.failures_in_a_row = self.failures_in_a_row + len(failed) if len(failed) == len(evaluated) else 0
-        if failed and not self.any_fitness and self.failed >= self.evolution.population:
+        if failed and not self.any_fitness and self.failures_in_a_row >= self.evolution.population:
             raise WorldError(f"every individual so far failed; the last one: {failed[-1][1]}")
         if self.failures_in_a_row >= max(HOPELESS, self.evolution.population):
             raise WorldError(f"the last {self.failures_in_a_row} individuals all failed; the last one: {failed[-1][1]}")

@@ -63,7 +63,7 @@ from evorl.util.errors import BadRequest
 class CriticPopulation(PopulationLoop[Job]):
     """A population with a shared critic, the replay and the critics: everything that a checkpoint holds."""
 
-    counters = (*PopulationLoop.counters, "uncounted", "jobs", "trained", "warm_up_episodes")
+    counters = (*PopulationLoop.counters, "uncounted", "jobs", "trained", "warm_up_episodes", "succeeded")
 
     evolution: SharedCriticEvolution
     evolver: SharedCriticEvolver
@@ -88,6 +88,7 @@ class CriticPopulation(PopulationLoop[Job]):
         self.uncounted = 0  # environment steps of evaluations of the mean
         self.jobs = self.trained = 0  # jobs, and individuals to train, that were sent
         self.warm_up_episodes = 0  # that were proposed
+        self.succeeded = 0  # individuals of the search that did not fail
         self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.metrics: Metrics = {}  # since the last row
@@ -131,7 +132,8 @@ class CriticPopulation(PopulationLoop[Job]):
 
     @property
     def any_fitness(self) -> bool:
-        return bool(self.lengths)
+        """Until the first individual of the search is back, episodes of the warm-up stand for them."""
+        return self.succeeded > 0 if self.evaluations else bool(self.lengths)
 
     @property
     def births(self) -> int:
@@ -279,8 +281,10 @@ class CriticPopulation(PopulationLoop[Job]):
             self.steps += evaluation.cost
             if not reason:
                 self.lengths.append(evaluation.cost)
+        if role not in (MEAN, RANDOM):
+            self.evaluations += 1
+            self.succeeded += not reason
         self._count_failures([(evaluation, reason)])
-        self.evaluations += role not in (MEAN, RANDOM)
         if role != RANDOM:
             self.metrics |= self.evolver.tell([evaluation])
         return population_row(evaluation, self.space, self.objective_names, self.steps, seconds)
@@ -337,6 +341,10 @@ class CriticPopulation(PopulationLoop[Job]):
 
     def appended_rows(self) -> StateDict:
         return {"learner": self.learner.appended_rows()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        # checkpoints of 0.1.0 do not count who succeeded, and their runs went on with anybody
+        super().load_state_dict({"succeeded": state["evaluations"], **state})
 
     def _load_rest(self, state: StateDict) -> None:
         self.lengths.extend(state["lengths"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evorl.ec.core import IndependentEvolution
+from evorl.ec.early_stopping import EarlyStopping
 from evorl.mdp.problem import Problem
 from evorl.population.balance_evaluator import balance_plan
 from evorl.population.evaluation_plan import EvaluationPlan
@@ -40,6 +41,8 @@ def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
         _check_caps(experiment, evolution)
     if evolution.opposes:
         _check_opponents(experiment, evolution)
+    if problem is not None and isinstance(evolution, EarlyStopping):
+        raise BadRequest("what is stopped early is training, and a function has none; take ec=random", "ec")
     if problem is not None and evolution.lifetime == "balance":
         raise BadRequest("a function is no game, so there is nothing to balance", "ec.lifetime")
     if problem is not None and evolution.genes:

@@ -62,7 +62,7 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    leaves = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
+    leaves = (pair for pair in _leaves(tree, experiment) if pair[1] != {} or not _keys(experiment, pair[0]))
     all_genes = [_gene(name, leaf, experiment) for name, leaf in leaves]
     usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in all_genes) else None
     return tuple(_checked(gene, experiment, usual) for gene in all_genes)
@@ -80,21 +80,33 @@ def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experime
     return changed
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def value_of(experiment: Experiment, name: str) -> Value:
+    """Return the config's value at a dotted key."""
+    node: Any = experiment
+    for key in name.split("."):
+        node = node[key] if isinstance(node, Mapping) else getattr(node, key)
+    value: Value = node
+    return value
+
+
+def _leaves(tree: Mapping[str, Any], experiment: Experiment, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, node in tree.items():
         key = f"{prefix}.{name}" if prefix else str(name)
-        if isinstance(node, Mapping) and node and not LEAF & {*node}:
-            yield from _leaves(node, key)
+        # the parameters of a world may have the names of a range's parts
+        if isinstance(node, Mapping) and node and not (LEAF & {*node}) - _keys(experiment, key):
+            yield from _leaves(node, experiment, key)
         else:
             yield key, node
 
 
-def _has_keys(experiment: Experiment, name: str) -> bool:
-    """Whether a key holds others, so that the removal of a gene (``~ec.genes...``) may leave it empty."""
+def _keys(experiment: Experiment, name: str) -> set[str]:
+    """The keys that a key holds. The removal of a gene (``~ec.genes...``) may leave it empty."""
     node: Any = experiment
     for key in name.split("."):
         node = node.get(key) if isinstance(node, Mapping) else getattr(node, key, None)
-    return is_dataclass(node) or isinstance(node, Mapping)
+    if is_dataclass(node):
+        return {field.name for field in fields(node)}
+    return {*node} if isinstance(node, Mapping) else set()
 
 
 def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:

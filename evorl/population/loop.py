@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from evorl.ec.core import Evaluation, IndependentEvolution, Individual, genomes, pack, ranks_by_fitness, unpack
-from evorl.ec.early_stopping import least_steps
+from evorl.ec.early_stopping import Promoting, least_steps
 from evorl.ec.opposing import Opposing, Ranking, Tabular
 from evorl.ec.seeding import Seeding
 from evorl.ec.space import Value
@@ -125,7 +125,7 @@ class Population(PopulationLoop[Task]):
 
     @property
     def any_fitness(self) -> bool:
-        return self.leader is not None
+        return self.failed < self.evaluations
 
     # -------------------------------------------------------------- the loop
 
@@ -208,7 +208,8 @@ class Population(PopulationLoop[Task]):
         if self.evolver.generation > before:
             metrics |= self._diversity()
             self.shared = None if self.moments is None else self.moments.state_dict()
-        if self.evaluations >= self.evolution.population and not self.evolution.opposes:
+        begun = self.evolver.begun if isinstance(self.evolver, Promoting) else self.evaluations
+        if begun >= self.evolution.population and not self.evolution.opposes:
             self.warm_start.release()  # else the first policies go on playing
         return metrics
 

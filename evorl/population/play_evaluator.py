@@ -42,7 +42,7 @@ from evorl.rl.evaluation import (
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
-from evorl.training.train import spec
+from evorl.training.train import errors_under_mdp, spec
 from evorl.util.errors import BadRequest
 
 Array = NDArray[Any]
@@ -120,12 +120,12 @@ class PlayEvaluator:
     def _alone(self, individual: Individual) -> list[IndividualResult]:
         """Evaluate an individual in its own world, which its genes change."""
         try:
-            world = with_values(self.experiment, self.space.values(individual.genes)).mdp
-            evaluated = _capped_world(world.evaluation_world(), individual)
+            with closing(with_values(self.experiment, self.space.values(individual.genes)).mdp) as world:
+                with errors_under_mdp():
+                    evaluated = _capped_world(world.evaluation_world(), individual)
+                return self._play(evaluated, [individual])
         except BadRequest as error:
             return [failed_result(self.evolution, str(error))]
-        with closing(world):
-            return self._play(evaluated, [individual])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[IndividualResult]:
         """Play a world. A short task is padded, so that a policy's bits do not depend on the number of individuals."""
@@ -136,7 +136,8 @@ class PlayEvaluator:
         games = min(number // world.sides, max(1, SLOTS // (crowd * world.sides)))
         width = games * world.sides  # each side of a game plays an episode
         episodes = fitness_episodes(self.experiment.seed, e, games, [row.id for row in rows])
-        arena = limited_arena(world, crowd * width, episodes, self.experiment.eval.max_steps)
+        with errors_under_mdp():
+            arena = limited_arena(world, crowd * width, episodes, self.experiment.eval.max_steps)
         try:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)

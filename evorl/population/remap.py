@@ -8,14 +8,14 @@ to the config's value. Each evolver converts its own state (`Evolver.remap_state
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from evorl.ec.core import Evolver, IndependentEvolution
-from evorl.ec.space import Space, Value
+from evorl.ec.reward import REWARD
+from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
-from evorl.population.genes import genes
+from evorl.population.genes import genes, value_of
 from evorl.population.old_states import in_present_form
 from evorl.training.experiment import Experiment
 from evorl.util.types import StateDict
@@ -33,8 +33,11 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, pres
     # as text, which also compares the order of the genes: it is the order of coordinates
     if json.dumps(tree) == json.dumps(experiment.ec.genes):
         return state
-    usual = {gene.name: value_of(experiment, gene.name) for gene in present.genes}
-    move = SpaceChange(replace(present, genes=genes(tree, experiment)), present, usual, experiment.seed)
+    # weights of an evolved reward are no keys, and a resume leaves them as they are
+    reward = tuple(gene for gene in present.genes if gene.name.startswith(REWARD))
+    usual = {gene.name: value_of(experiment, gene.name) for gene in present.genes if gene not in reward}
+    before = replace(present, genes=genes(tree, experiment) + reward)
+    move = SpaceChange(before, present, usual, experiment.seed)
     if move.before.genes == present.genes:  # the same genes, written differently
         return {**state, "genes": experiment.ec.genes}
     moved = evolver.remap_state(state["evolver"], move)
@@ -46,12 +49,3 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, pres
         **state, "genes": experiment.ec.genes, "evolver": moved, **best,
         "in_flight": {str(number): task for number, task in enumerate(in_flight)},
     }  # fmt: skip
-
-
-def value_of(experiment: Experiment, name: str) -> Value:
-    """Return the config's value at a dotted key."""
-    node: Any = experiment
-    for key in name.split("."):
-        node = node[key] if isinstance(node, Mapping) else getattr(node, key)
-    value: Value = node
-    return value

@@ -45,13 +45,16 @@ class WarmStart:
 
     def within(self, space: Space) -> Space:
         """Return the space with these initial weights and genes."""
-        return replace(space, fresh=partial(self._weights, space), initial_values=self._values)
+        return replace(space, fresh=partial(self._weights, space), initial_values=self._values, taken_over=self._has)
 
     def memory(self, individual: Individual) -> StateDict | None:
         """Return a proposed individual's memory: its own, or the one it begins with."""
         if individual.memory is not None or not self.initial:
             return individual.memory
-        return self._at(individual.id if individual.role.startswith("initial") else 0).memory
+        if not individual.role.startswith("initial"):
+            return self.initial[0].memory
+        own = self._at(individual.id)  # but who begins late, or again, has another number than its weights
+        return next((state for state in (own, *self.initial) if _equal(state.weights, individual.weights)), own).memory
 
     @property
     def known(self) -> StateDict | None:
@@ -64,6 +67,9 @@ class WarmStart:
 
     def _at(self, number: int) -> InitialState:
         return self.initial[number if number < len(self.initial) else 0]
+
+    def _has(self, number: int) -> bool:
+        return number < len(self.initial)
 
     def _weights(self, space: Space, number: int) -> NDArray[np.float32]:
         weights = self._at(number).weights if self.initial else space.weights_of(number)
@@ -165,6 +171,10 @@ def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list
         count = len(plan.space.genes)
         raise BadRequest(f"{init.directory} is no evolution of a problem of {count} numbers", "init")
     return people
+
+
+def _equal(a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)
 
 
 def _weights(individual: Individual) -> NDArray[np.float32]:

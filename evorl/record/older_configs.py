@@ -8,6 +8,9 @@ from typing import Any
 OPTIONS = ("alpha", "beta", "eta")
 """Keys of ``rl`` that priorities had."""
 FOOTBALL, REMOTE = "evorl.mdp.football.Football", "evorl.mdp.remote.Remote"
+P_CEM_RL = "evorl.ec.p_cem_rl.PCEMRL"
+PARALLEL_CRITIC = {"critic_job": 1000, "critics": 1, "max_critic_lag": None}
+"""Keys of ``ec`` of a parallel critic, by default."""
 PETTING_ZOO = "evorl.mdp.pettingzoo.PettingZoo"
 EQUAL = {"rule": 1.0, "runs": 1.0, "past": 1.0}
 """Weights of opponents by default."""
@@ -26,13 +29,16 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     * ``mdp.time_limit`` beside ``mdp.kwargs.max_episode_steps`` was ignored, but with ``mdp.vector=true``, where the
       lesser one was the limit. Both together are refused today.
     * ``opponents.weights`` and ``opponents.explore`` were ignored by choices that have none, ``rl.epsilon_spread`` with
-      one slot, and ``mdp.processes`` without a command or with ``protocol=godot_rl``. They are refused today.
+      one slot, ``mdp.processes`` without a command or with ``protocol=godot_rl``, and the keys of a parallel critic
+      where P-CEM-RL has a serial one. They are refused today.
 
     Any other config is returned as it is.
     """
     rl, ec, mdp = ({**part} if isinstance(part := config.get(key), Mapping) else {} for key in ("rl", "ec", "mdp"))
     if "tell_warm_up" in ec:
         ec["warm_up_actions"] = _of_warm_up(ec.pop("tell_warm_up"), rl)
+    if ec.get("_target_") == P_CEM_RL and not ec.get("parallel_critic"):
+        ec |= {key: x for key, x in PARALLEL_CRITIC.items() if key in ec}
     if mdp.get("_target_") == FOOTBALL:
         rl |= {key: _of_football(rl[key]) for key in PER_REWARD if isinstance(rl.get(key), Mapping)}
     if rl.get("epsilon_spread") and rl.get("slots") == 1:

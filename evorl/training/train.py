@@ -213,14 +213,21 @@ class Clock:
 
 def spec(world: World) -> Spec:
     """Return the `Spec` of a world. Raises `BadRequest` if it cannot run here, or shows what it does not declare."""
-    try:
+    with errors_under_mdp():
         arena = begin(world, world.sides, seeds.Episodes(0, "spec"))
+    arena.close()
+    return arena.spec
+
+
+@contextmanager
+def errors_under_mdp() -> Iterator[None]:
+    """Put the keys of a world that begins under ``mdp``; what it shows and does not declare is an error of its id."""
+    try:
+        yield
     except BadRequest as error:
         raise error if (error.key or "").startswith(f"{REWARD}.") else error.under("mdp") from None
     except Mismatch as error:
         raise BadRequest(str(error), "mdp.id") from None
-    arena.close()
-    return arena.spec
 
 
 def check_rewards(experiment: Experiment) -> None:

@@ -57,3 +57,11 @@ def test_the_elite_leaves_out_who_failed() -> None:
     before = evolver.mean.copy(), evolver.variance.copy()
     told(evolver, [math.nan] * 6)
     assert np.array_equal(evolver.mean, before[0]) and np.array_equal(evolver.variance, before[1])
+
+
+def test_pairs_of_an_asynchronous_search_mirror_each_other() -> None:
+    evolver = CEM(population=4, antithetic=True, asynchronous=True).evolver(SPACE, 1)
+    evolver.tell([Evaluation(one, (-float(one.id),)) for one in evolver.ask()])
+    z = np.array([one.weights - evolver.mean[1:] for _ in range(4) for one in evolver.ask(1)])
+    np.testing.assert_allclose(z[::2], -z[1::2], atol=1e-6)
+    assert abs(z[0] - z[2]).min() > 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -56,6 +57,33 @@ class Watched:
     def tell(self, one: Individual) -> None:
         loss = self.loss(self.number[one.id], Fraction(one.role.split()[-1]))
         self.evolver.tell([Evaluation(one, (-loss,), 1)])
+
+
+# ------------------------------------------------------------------ what begins as in another run
+
+
+def test_every_individual_of_another_run_is_tried() -> None:
+    """Promotions use up ids."""
+    values = [k / 8 for k in range(8)]
+    space = replace(
+        SPACE, initial_values=lambda k: {"x": values[k]} if k < 8 else {}, taken_over=lambda number: number < 8
+    )
+    evolver, drawn = ASHA(population=8, eta=2, R=4).evolver(space, 1), list[float]()
+    for _ in range(24):
+        (one,) = evolver.ask(1)
+        drawn += [one.genes[0]] if one.role.startswith("initial") else []
+        evolver.tell([Evaluation(one, (-float(one.id),))])
+    assert drawn[:8] == values and len({*drawn}) == len(drawn) == evolver.begun > 8
+
+
+def test_what_was_drawn_is_in_the_state() -> None:
+    evolver, again, older = (ASHA(population=2, eta=2, R=4).evolver(SPACE, 1) for _ in range(3))
+    for _ in range(4):
+        evolver.tell([Evaluation(one, (0.0,)) for one in evolver.ask(1)])
+    state = evolver.state_dict()
+    again.load_state_dict(state)
+    older.load_state_dict({key: part for key, part in state.items() if key != "draws"})
+    assert again.draws == evolver.draws < evolver.next_id == older.draws
 
 
 # ------------------------------------------------------------------ ASHA

@@ -217,6 +217,17 @@ def test_a_failed_slice_is_repeated() -> None:
     assert main.role == "goes on" and main.parents == (0,) and main.weights[1] == 0.125
 
 
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_a_failed_first_slice_is_repeated_as_it_began(failed: int) -> None:
+    evolver = agents()
+    first = evolver.policies.by_number[failed]
+    for _ in range(2):
+        slices(evolver, lambda agent, other: 1.0, failed=failed)
+        again = evolver._queue[failed]
+        assert (again.role, again.parents, again.memory) == ("initial", (), None) and again.id > failed
+        assert np.array_equal(again.weights, first.weights) and np.array_equal(again.genes, first.genes)
+
+
 def test_the_oldest_snapshots_leave_and_their_policies_with_them() -> None:
     evolver = agents(capacity=2, longest=20, opponents=2)
     slices(evolver, lambda agent, other: 1.0, 12)

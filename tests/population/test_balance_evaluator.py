@@ -114,6 +114,21 @@ def test_change_is_told_in_ranges_of_the_genes() -> None:
     assert changed(experiment, searched, own).tolist() == [0.0]  # genes of a learner are no change of the game
 
 
+@pytest.mark.parametrize(
+    ("leaf", "apart"),
+    [
+        ([140, 200], [28 / 60, 88 / 60]),
+        ([20, 60], [92 / 40, 52 / 40]),
+        ("{low:224,high:448,log:true}", [1.0, 2.0]),
+    ],
+)
+def test_the_designer_s_value_may_be_outside_the_range(leaf: object, apart: list[float]) -> None:
+    experiment = experiment_of(*DUEL, *BALANCE, f"+ec.genes.mdp.knight.health={leaf}")
+    assert isinstance(experiment.ec, IndependentEvolution)
+    searched = genes(experiment.ec.genes, experiment)  # 112 is the designer's
+    assert [changed(experiment, searched, np.array([x]))[0] for x in searched[0].bounds] == pytest.approx(apart)
+
+
 def test_a_side_that_cannot_lose_is_told() -> None:
     words = ("ec.episodes=20", "ec.train_steps=1", "rl.slots=2", "rl.horizon=2", "rl.minibatch=4")
     strong = judged(experiment_of(*QUICK, *DUEL, *BALANCE, HEALTH, *words, "mdp.archer.health=0.01"))
@@ -247,6 +262,15 @@ def test_map_elites_describes_games_by_their_fights(tmp_path: Path) -> None:
         ),
         (("mdp=duel", "ec.lifetime=balanced"), "balance"),
         (("mdp=duel",), "ec.objectives: fitness is a mean over both sides; take [evenness]"),
+        (
+            (
+                *DUEL,
+                *BALANCE,
+                "mdp.ground.storm=0",
+                "+ec.genes.mdp.ground.storm={low:1,high:9,log:true}",
+            ),
+            "ec.genes.mdp.ground.storm: its change is counted from mdp.ground.storm=0",
+        ),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from mutating import check_notices, mutate
 
 from evorl.mdp.core import WorldError
 from evorl.population import core
-from evorl.population.critic_jobs import JobWorker
+from evorl.population.critic_jobs import RANDOM, JobWorker
 from evorl.population.critic_loop import CriticPopulation
 from evorl.population.critics import Critics
 from evorl.population.work import UNUSED
@@ -199,6 +199,30 @@ def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) ->
         population.close()
 
 
+@pytest.mark.parametrize(("case", "random"), [("aes_rl", True), ("cem_rl", False), ("aes_rl", False)])
+def test_a_first_population_that_fails_whole_ends_the_run(
+    case: str, random: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes of the warm-up are none of the search's, whether they fail or not."""
+    real = JobWorker._episodes
+
+    def fails(self: JobWorker, role: str, *words: Any) -> Any:
+        if random and role == RANDOM:
+            return real(self, role, *words)
+        raise NotFinite("the reward of slot 0 is not finite: nan")
+
+    monkeypatch.setattr(JobWorker, "_episodes", fails)
+    experiment = experiment_of(*QUICK, *{**SYNCHRONOUS, **ASYNCHRONOUS}[case])
+    population = CriticPopulation(experiment, experiment.ec)
+    try:
+        with pytest.raises(WorldError, match="every individual so far failed; the last one: the reward of slot 0"):
+            for _ in range(60):
+                population.iterate()
+        assert population.failures_in_a_row == 4
+    finally:
+        population.close()
+
+
 # ------------------------------------------------------------------ what is counted, stored and trained
 
 
@@ -339,6 +363,9 @@ def test_a_frozen_critic_is_noticed(
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1", "rl.batch=8"), "rl.capacity: must be at least 100: episodes have up"),
     (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: above 1 needs"),
+    (("rl=td3", "ec=p_cem_rl", "ec.critics=3"), "ec.critics: is of a critic beside the actors; add ec.parallel_critic"),
+    (("rl=td3", "ec=p_cem_rl", "ec.max_critic_lag=9"), "ec.max_critic_lag: is of a critic beside the actors; add"),
+    (("rl=td3", "ec=p_cem_rl", "ec.critic_job=9"), "ec.critic_job: is of a critic beside the actors; add"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
     (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs cluster=processes or ray"),
     (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from evolution_runs import CASES, QUICK, journal
-from harness import experiment_of, go
+from evolution_runs import CASES, LR, QUICK, journal
+from harness import experiment_of, go, newest
 
-from evorl.ec.core import IndependentEvolution, Individual, pack
+from evorl.ec.core import IndependentEvolution, Individual, pack, unpack_evaluations
 from evorl.mdp.shaped import RewardNetwork, Shaped, numbers, scales
 from evorl.population.episodes import play_fitness_episodes
 from evorl.population.evaluation import evaluation_plan
@@ -94,6 +94,24 @@ def test_a_child_s_reward_comes_from_its_parents(tmp_path: Path) -> None:
     assert {row["role"] for row in rows} == {"initial", "child"}
     assert all(sum(name.startswith("ec.reward.") for name in row["genes"]) == 13 for row in rows)
     assert all(row["objectives"]["fitness"] == row["results"]["return"] for row in rows)
+
+
+def test_a_resumed_run_with_other_genes_keeps_its_rewards(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def people() -> dict[int, list[float]]:
+        found = unpack_evaluations(newest(run)["run"]["evolver"]["population"])
+        return {one.individual.id: one.individual.genes.tolist() for one in found}
+
+    words = (*WORDS, "ec=sga", "ec.reward.kind=immediate", "ec.reward.hidden=2", LR, "ec.train_steps=64")
+    assert go(*words, "budget.steps=1200", f"hydra.run.dir={run}") == 0
+    before, step = people(), newest(run)["run"]["steps"]
+    assert go(f"resume={run}", "+ec.genes.rl.clip=[0.1,0.3]", f"budget.steps={step + 1}") == 0
+    after = people()
+    kept = before.keys() & after.keys()
+    assert kept and all(after[one][2:] == before[one][1:] for one in kept)  # after rl.lr and rl.clip
+    assert go(f"resume={run}", "~ec.genes", f"budget.steps={step + 300}") == 0
+    assert {*journal(run)[-1]["genes"]} == {f"ec.reward.{k}" for k in range(13)}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import gymnasium
 import numpy as np
 import pytest
 from harness import experiment_of, go
@@ -236,6 +237,54 @@ def test_who_has_an_impossible_combination_has_no_fitness(
     failed = lives(experiment_of(*PLACES[place]), both, [impossible])[0]
     assert math.isnan(failed.objectives[0]) and failed.failed.startswith(reason)
     assert lives(experiment_of(*PLACES[place]), both, [possible])[0].failed == ""
+
+
+class Band(gymnasium.Env[Any, Any]):
+    """Says only when it is made that one parameter must be below the other; their names are those of a range."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, low: float, high: float) -> None:
+        if low >= high:
+            raise ValueError("low must be below high")
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, False, self.t == 5, {}
+
+
+@pytest.fixture
+def band() -> Iterator[Experiment]:
+    gymnasium.register("evorl-test/Band-v0", entry_point=Band)
+    world = ("mdp=gymnasium", "mdp.id=evorl-test/Band-v0", "+mdp.kwargs={low:0.0,high:1.5}")
+    yield experiment_of(*TINY, *PPO, *world)
+    del gymnasium.registry["evorl-test/Band-v0"]
+
+
+BOTH = [("mdp.kwargs.low", [0.0, 1.0]), ("mdp.kwargs.high", {"low": 0.5, "high": 2.0})]
+
+
+@pytest.mark.parametrize("kind", [SGA, PBT])
+def test_a_world_that_cannot_begin_has_no_fitness(kind: type[IndependentEvolution], band: Experiment) -> None:
+    genomes = [{"mdp.kwargs.low": 0.9, "mdp.kwargs.high": high} for high in (0.6, 1.2)]
+    failed, other = (lives(band, evolution(*BOTH, kind=kind), [genome])[0] for genome in genomes)
+    assert math.isnan(failed.objectives[0]) and other.failed == ""
+    assert failed.failed.startswith("mdp.kwargs: evorl-test/Band-v0 cannot be made: ValueError: low must be below high")
+
+
+@pytest.mark.parametrize("evolving", [*([one] for one in BOTH), BOTH])
+def test_parameters_may_have_the_names_of_a_range(evolving: list[Any], band: Experiment) -> None:
+    found = genes(evolution(*evolving).genes, band)
+    assert [gene.name for gene in found] == [name for name, _ in evolving]
+    with pytest.raises(BadRequest, match=r"^ec\.genes\.mdp\.kwargs: .*expected a mapping"):
+        genes({"mdp": {"kwargs": {"choices": [0.5, 1.0]}}}, band)
 
 
 # ------------------------------------------------------------------ what a world pays

@@ -332,6 +332,8 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),
         (("ec=sga", "mdp=problem", "mdp.id=zdt1"), "ec.objectives: this evolution takes one; ec=nsga2"),
         (("mdp=problem",), "it needs an evolution"),
+        (("ec=asha", "mdp=problem"), "ec: what is stopped early is training, and a function has none; take ec=random"),
+        (("ec=hyperband", "mdp=problem"), "ec: what is stopped early is training, and a function has none"),
     ],
 )
 def test_evolutions_that_cannot_be(

@@ -22,8 +22,10 @@ from evorl.ec.psro import Strategy
 from evorl.evaluate import main as evaluate
 from evorl.opponents.play import Matches, Pair
 from evorl.ops.payoffs import nash_conv, two_sided
+from evorl.population import train_evaluator
 from evorl.population.loop import Population
 from evorl.record import checkpoint
+from evorl.rl.core import NotFinite
 from evorl.rl.network_learner import NetworkLearner
 
 
@@ -72,6 +74,24 @@ def test_a_match_is_the_games_of_its_policies() -> None:
             assert earned == pytest.approx([(margins[0] + margins[2]) / 2, (margins[1] + margins[3]) / 2])
             played += sum(lengths)
     assert played == sum(answer.each[0].cost for answer in answers) > 0
+
+
+def test_a_match_that_fails_before_anybody_is_best_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*words: Any) -> Any:
+        raise NotFinite("the world broke once")
+
+    experiment = experiment_of(*QUICK, *CASES["psro"], "ec.population=1", "ec.train_steps=64")
+    population = Population(experiment, experiment.ec)
+    try:
+        population.iterate()
+        with monkeypatch.context() as patch:
+            patch.setattr(train_evaluator, "play_match", fails)
+            population.iterate()
+        assert population.failed == 1 and population.leader is None
+        while population.leader is None:
+            population.iterate()
+    finally:
+        population.close()
 
 
 def test_the_best_of_a_run_without_a_match_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

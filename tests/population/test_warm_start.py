@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -162,6 +163,53 @@ def test_those_beyond_draw_genes_of_their_own(sources: Path) -> None:
     population.close()
     assert len({one.genes[0] for one in beyond}) == len(beyond) > 9
     assert all(np.array_equal(one.weights, people[0].weights) for one in beyond)
+
+
+def marked(population: Population) -> None:
+    """Give each initial state a memory that says which it is."""
+    initial = population.warm_start.initial
+    population.warm_start.initial = [state._replace(memory={"state": k}) for k, state in enumerate(initial)]
+
+
+def test_a_search_that_stops_early_tries_everybody_with_its_memory(sources: Path) -> None:
+    words = ("ec=asha", "ec.eta=2", "ec.R=4", "ec.slots=1", LR)
+    population = begun(sources / "train", *QUICK, *NORMAL, *words)
+    marked(population)
+    states, number = population.warm_start.initial, len(population.warm_start.initial)
+    begun_as = list[int]()
+    while len(begun_as) < number:
+        (one,) = map(population._with_memory, population.evolver.ask(1))
+        if one.role.startswith("initial"):
+            begun_as.append(one.memory["state"])
+            assert np.array_equal(one.weights, states[begun_as[-1]].weights)
+        population.evaluations += 1
+        population._learn([Evaluation(one, (-float(one.id),))], None)
+    population.close()
+    assert begun_as == [*range(number)] and population.evaluations > number > 4
+
+
+def test_a_side_that_failed_whole_begins_again_as_its_own_best(sources: Path) -> None:
+    population = begun(sources / "sides", *QUICK, *CASES["coevolution"][:-1], "ec.population=4")
+    marked(population)
+    asked = population.evolver.ask()
+    scores = [0.5, 0.5, math.nan, math.nan]
+    population.evolver.tell([Evaluation(one, (score,)) for one, score in zip(asked, scores, strict=True)])
+    again = [population._with_memory(one) for one in population.evolver.ask()][2:]
+    population.close()
+    assert [(one.role, one.memory) for one in again] == [("initial", {"state": 2})] * 2
+    assert all(np.array_equal(one.weights, asked[2].weights) for one in again)
+    assert not np.array_equal(asked[2].weights, asked[0].weights)
+
+
+def test_a_first_slice_of_a_league_is_repeated_with_its_memory(sources: Path) -> None:
+    population = begun(sources / "psro", *QUICK, *KUHN, "ec=league", "ec.train_steps=64", "ec.population=4")
+    marked(population)
+    asked = population.evolver.ask()
+    population.evolver.tell([Evaluation(one, (math.nan if one.id == 1 else 0.5,)) for one in asked])
+    again = population._with_memory(population.evolver.ask()[1])
+    population.close()
+    assert len(population.warm_start.initial) > 1, "nobody has another state than the first"
+    assert again.memory == {"state": 1} and np.array_equal(again.weights, asked[1].weights)
 
 
 def test_of_a_search_by_seed_only_the_best_is_sent_to_workers(sources: Path) -> None:

@@ -12,7 +12,7 @@ from harness import QUICK, experiment_of, fingerprint, go
 from evorl.analysis.runs import read_run
 from evorl.cli.config import compose, experiment_of_run, opened, read_run_config, resolved
 from evorl.mdp.football import Football
-from evorl.record.older_configs import FOOTBALL, PETTING_ZOO, REMOTE, with_present_keys
+from evorl.record.older_configs import FOOTBALL, P_CEM_RL, PETTING_ZOO, REMOTE, with_present_keys
 
 ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
 PRIORITY = {"alpha": 0.6, "beta": 0.4}
@@ -136,3 +136,7 @@ def test_what_had_no_effect_and_is_refused_today_is_as_by_default() -> None:
     assert found == {"mdp": {**remote, "processes": 1}, "rl": {"slots": 1, "epsilon_spread": 0.0}}
     several = {"mdp": {**remote, "command": "game", "protocol": "evorl"}, "rl": {"slots": 2, "epsilon_spread": 7.0}}
     assert with_present_keys(several) == several
+    serial = {"_target_": P_CEM_RL, "parallel_critic": False, "critics": 3, "max_critic_lag": 9, "trained": 2}
+    assert with_present_keys({"ec": serial}) == {"ec": {**serial, "critics": 1, "max_critic_lag": None}}
+    beside = {"ec": {**serial, "parallel_critic": True}}
+    assert with_present_keys(beside) == beside
