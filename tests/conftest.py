@@ -17,6 +17,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from evorl.record import provenance
+from evorl.util.heartbeat import send_heartbeat
 
 pytest_plugins = ["affected", "browsing"]
 settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
@@ -109,3 +110,12 @@ def short_path() -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="evorl-test-", dir="/tmp"))
     yield place
     shutil.rmtree(place)
+
+
+@pytest.fixture
+def beats() -> Iterator[list[int]]:
+    """A number for each heartbeat of this process."""
+    numbers: list[int] = []
+    token = send_heartbeat.set(lambda: numbers.append(len(numbers)))
+    yield numbers
+    send_heartbeat.reset(token)

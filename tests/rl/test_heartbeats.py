@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from evorl.rl.ppo import PPO
 from evorl.rl.recorded_episodes import record_episodes
 from evorl.rl.sampler import Sampler
 from evorl.training.train import spec
-from evorl.util.heartbeat import send_heartbeat
 
 WORLD = GameWorld(game=Wandering)
 HYPER = PPO(net=Net(hidden=(4,)), slots=2, horizon=40, members=1, minibatch=16)
@@ -45,15 +44,6 @@ def skip() -> None:
     begin(GameWorld(game=Wandering, frame_skip=3), 2, episodes()).recv()
 
 
-@pytest.fixture
-def beats() -> Iterator[list[float]]:
-    """The times of all heartbeats."""
-    times: list[float] = []
-    token = send_heartbeat.set(lambda: times.append(time.monotonic()))
-    yield times
-    send_heartbeat.reset(token)
-
-
 @pytest.mark.parametrize(
     ("play", "rounds"),
     [
@@ -67,7 +57,7 @@ def beats() -> Iterator[list[float]]:
     ids=["collect", "evaluate", "record", "frame skip", "scales", "result names"],
 )
 def test_what_plays_sends_a_heartbeat_in_each_round(
-    play: Callable[[], None], rounds: int, beats: list[float], monkeypatch: pytest.MonkeyPatch
+    play: Callable[[], None], rounds: int, beats: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received, recv = list[int](), Games.recv
 
@@ -86,7 +76,7 @@ def test_what_plays_sends_a_heartbeat_in_each_round(
     [HYPER, DQN(net=Net(hidden=(4,)), slots=2, horizon=40, members=1, warm_up=8, batch=8, capacity=800)],
     ids=["ppo", "dqn"],
 )
-def test_what_learns_sends_heartbeats(hyper: Any, beats: list[float]) -> None:
+def test_what_learns_sends_heartbeats(hyper: Any, beats: list[int]) -> None:
     trained, actor = collected_from(Scripted, hyper, 1)
     actor.collect(1)
     beats.clear()
