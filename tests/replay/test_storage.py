@@ -322,7 +322,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "one discount for all steps": (
         check_ring, RING, Storage.read, "discount * gamma, discount", "discount, discount"),
     "frames that are overwritten": (
-        check_ring, CUT, Replay.oldest, "max(length - self.capacity, start)", "max(length - self.capacity, 0)"),
+        check_ring, CUT, Replay.oldest, "self.capacity, start, ", "self.capacity, 0, "),
     "links forgotten by a resumed run": (
         check_ring, (7, *RING[1:]), Storage.put_transitions, "self.link(numbers, count)", "pass"),
     "rewards of later transitions": (check_readers, READERS, Storage.read, "& (following < length)", ""),
