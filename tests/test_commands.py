@@ -406,7 +406,7 @@ def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals, inheri
         assert process.stdout.readline().startswith("evorl ")
         process.send_signal(number)
         assert process.wait() == 128 + number
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == f"evorl: ended by {number.name}\n"
     assert nothing_written(tmp_path)
 
 
