@@ -12,8 +12,10 @@ import numpy as np
 
 
 class Restored:
-    """The transitions from ``first`` on, each with the number of the oldest of its frames; no frame before ``held`` is
-    there."""
+    """Restored transitions from ``first`` on.
+
+    ``frames``: the oldest frame that each of them needs, by its number; ``held``: the oldest that is there.
+    """
 
     def __init__(self, first: int = 0, frames: Sequence[int] | np.ndarray = (), held: int = 0) -> None:
         self._first, self._held = first, held
@@ -21,6 +23,5 @@ class Restored:
         self._needed = np.minimum.accumulate(np.array(frames, np.int64)[::-1])[::-1]
 
     def oldest(self, low: int) -> int:
-        """The oldest of these transitions from which on all are whole, as long as no frame from ``low`` on is
-        overwritten."""
+        """The oldest of these transitions from which on all are whole, where frames before ``low`` are overwritten."""
         return self._first + int(np.searchsorted(self._needed, max(low, self._held)))

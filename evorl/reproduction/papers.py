@@ -7,11 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from evorl.record import run_names
 from evorl.reproduction.parts import ROOT
 from evorl.reproduction.table import Paper, Table
 from evorl.util.errors import BadRequest, nearest
 
-PROGRAMS = ROOT / "benchmarks"
+PROGRAMS = run_names.TABLES
 
 
 def papers() -> dict[str, Paper]:

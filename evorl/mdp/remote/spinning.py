@@ -1,8 +1,7 @@
 """A selector that spins before it sleeps, where events have come at once before.
 
-A game on the same machine often answers within microseconds. Then falling asleep and being woken takes a fifth of a
-round trip and half of its p99 above the median, since a processor without work is slow to come back. A game that is
-slower is waited for asleep.
+A game on the same machine often answers within microseconds. Then falling asleep and being woken takes more than a
+quarter of a round trip, since a processor without work is slow to come back. A slower game is waited for asleep.
 """
 
 from __future__ import annotations
