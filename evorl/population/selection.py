@@ -199,21 +199,32 @@ class BestIndividual:
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
         self.most = max(selection.candidates, 1)
-        self.candidates: list[Candidate] = []  # of highest fitness, the highest first; of equal ones, the first to come
+        self.candidates: list[Candidate] = []  # of highest fitness, the highest first
         self.named: Candidate | None = None
         self.selected: Selected | None = None  # what the last selection said of it
         self._considered: list[int] = []  # ids of the candidates of the last selection
 
+    @property
+    def _latest(self) -> bool:
+        """Whether the last to come of equal individuals goes before the others. Where a fitness has a ceiling, such as a
+        share of games, many reach it by luck, and a later one is a child of more selection. An exact fitness has no luck.
+        """
+        return self.selection.candidates > 0
+
     def may_be(self, first: float) -> bool:
         """Return whether an individual with this first fitness becomes a candidate."""
-        return math.isfinite(first) and (len(self.candidates) < self.most or first > self.candidates[-1].first)
+        if not math.isfinite(first) or len(self.candidates) < self.most:
+            return math.isfinite(first)
+        lowest = self.candidates[-1].first
+        return first > lowest or (self._latest and first == lowest)
 
     def add(self, candidate: Candidate) -> None:
         """Add a candidate. Before the first selection, the highest first fitness is named best."""
         light = candidate._replace(
             evaluation=candidate.evaluation._replace(individual=_without_replay(candidate.evaluation.individual))
         )
-        self.candidates = sorted([*self.candidates, light], key=lambda each: -each.first)[: self.most]
+        standing = [light, *self.candidates] if self._latest else [*self.candidates, light]
+        self.candidates = sorted(standing, key=lambda each: -each.first)[: self.most]  # stable
         if self.selected is None:
             self.named = self.candidates[0]
 

@@ -179,10 +179,27 @@ def test_a_checkpoint_keeps_the_candidates_and_the_named_one() -> None:
         assert again.result() == work.result()
         for one in (work, again):
             one.evaluate()
-        assert again.result() == work.result() and work.result()["best"]["individual"] == 100
+        assert again.result() == work.result() and work.result()["best"]["individual"] == 103
     finally:
         work.close()
         again.close()
+
+
+@pytest.mark.parametrize(("replayed", "standing"), [(5, [7, 5, 9, 8, 6]), (0, [5])])
+def test_of_equal_ones_the_last_are_replayed_and_the_first_stands_without_replays(
+    replayed: int, standing: list[int]
+) -> None:
+    """A share of games has a ceiling, which many reach by luck; those born later come of more selection."""
+    work = population(eval=Evaluating(every=0, episodes=30, candidates=replayed))
+    try:
+        best = work.best_individual
+        for number, fitness in [(number, float(number in (5, 7)) + 1.0) for number in range(10)]:
+            evaluation = Evaluation(Individual(number, np.zeros(1)), (fitness,), 1, {"fitness": np.array([fitness])})
+            if best.may_be(fitness):
+                best.add(Candidate(evaluation, fitness, 1))
+        assert [candidate.id for candidate in best.candidates] == standing
+    finally:
+        work.close()
 
 
 def test_the_sides_of_a_game_count_as_one_game(monkeypatch: pytest.MonkeyPatch) -> None:
