@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from evorl.util.text import printable
 
 PR_SET_PDEATHSIG = 1
+LOOK_S = 0.002
+"""Seconds between two looks at a child that is to end."""
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
@@ -26,6 +31,37 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 def with_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
     """For ``preexec_fn`` of `subprocess`: `die_with_parent` of this process."""
     return partial(die_with_parent, os.getpid(), number)
+
+
+def exit_status(child: subprocess.Popen[bytes], wait_s: float = 0.0) -> int | None:
+    """Return the return code of a child process; None if it still runs after ``wait_s``.
+
+    It does not reap the child, as `subprocess` itself would, so the kernel gives its number to nobody before
+    `kill_group`.
+    """
+    ends = time.monotonic() + wait_s
+    while child.returncode is None:
+        try:
+            found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # SIGCHLD is ignored, so the kernel reaps
+            return child.wait()
+        if found is not None:
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        if time.monotonic() >= ends:
+            return None
+        time.sleep(LOOK_S)
+    return child.returncode
+
+
+def kill_group(leader: subprocess.Popen[bytes]) -> None:
+    """Kill a child that leads a process group, with what it has started itself, and reap it.
+
+    Does nothing to one that was reaped: another group may have its number by now.
+    """
+    if leader.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
 
 
 def signal_name(number: int) -> str:

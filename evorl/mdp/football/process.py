@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from evorl.mdp.core import Array
 from evorl.mdp.football.engine import REQUEST
 from evorl.mdp.football.frame import FRAME
 from evorl.mdp.shared import Shared
-from evorl.util.parents import ending, with_parent
+from evorl.util.parents import ending, exit_status, kill_group, with_parent
 
 LOG = logging.getLogger("evorl")
 ROOT = Path(__file__).parents[3]
@@ -83,22 +81,18 @@ class GameProcess:
 
     def ended(self) -> str | None:
         """Say how it ended, in one line; None while it runs."""
-        return None if self._process.poll() is None else self._end()
+        return None if exit_status(self._process) is None else self._end()
 
     def _end(self) -> str:
         """Say how it ended, in one line."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        status = self._process.returncode
+        status = exit_status(self._process, 1.0)
         if status is None:
             return "has closed its socket"
         self._said.seek(max(self._said.seek(0, os.SEEK_END) - LAST, 0))
         return ending(status, self._said.read())
 
     def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        kill_group(self._process)
         self._socket.close()
         self._said.close()
 

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from evorl.mdp.remote.messages import Unplayable
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.parents import ending, with_parent
+from evorl.util.parents import ending, exit_status, kill_group, with_parent
 from evorl.util.text import printable
 
 CLIENTS = next(p for p in (Path(__file__).parents[2] / "clients", Path(__file__).parents[3] / "clients") if p.exists())
@@ -43,6 +42,7 @@ class GameProcess:
     def __init__(self, command: str, values: Mapping[str, object], token: str, number: int) -> None:
         self.token, self.number, self.began = token, number, time.monotonic()
         self.greeted = False  # it has connected
+        self._status: int | None = None  # its return code, once `end` has found it ended
         self._output = bytearray()
         words = [filled(word, {**FIXED, **values}) for word in shlex.split(command)]
         environment = {f"EVORL_{name.upper()}": str(value) for name, value in values.items()}
@@ -73,33 +73,27 @@ class GameProcess:
 
     def end(self, wait: float = 0.0) -> str | None:
         """Say how it ended, in one line; None if it still runs after ``wait`` seconds."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(wait)
-        status = self._process.returncode
-        if status is None:
+        self._status = exit_status(self._process, wait)
+        if self._status is None:
             return None
         with suppress(OSError, ValueError):
             self.drain()
-        return ending(status, bytes(self._output))
+        return ending(self._status, bytes(self._output))
 
     def last_lines(self) -> list[str]:
         """The last of what it printed, after `end`; none if it still runs or was killed."""
-        if self._process.returncode is None or self.was_killed:
+        if self._status is None or self.was_killed:
             return []
         return self._output.decode(errors="replace").strip().splitlines()[-LINES:]
 
     @property
     def was_killed(self) -> bool:
         """Whether a signal has ended it, after `end`."""
-        return (self._process.returncode or 0) < 0
+        return (self._status or 0) < 0
 
     def close(self) -> None:
         assert self._process.stdout is not None
-        if self._process.stdout.closed:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # with what it has started itself
-        self._process.wait()
+        kill_group(self._process)
         self._process.stdout.close()
 
 
