@@ -114,6 +114,16 @@ def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) ->
     assert group.pool.replaced >= 1
 
 
+@pytest.mark.parametrize(("gpus", "reserved"), [(0.0, False), (0.5, True)])
+def test_a_worker_takes_its_reserved_gpu_again(gpus: float, reserved: bool) -> None:
+    """Without a GPU it takes any machine."""
+    joined: Any = session.Session.__new__(session.Session)
+    joined.config, joined.alone, joined._group = Ray(address="auto", gpus=gpus), False, SimpleNamespace()
+    for again in (False, True):
+        strategy = joined.place(1, again)["scheduling_strategy"]
+        assert isinstance(strategy, session.PlacementGroupSchedulingStrategy) == (reserved or not again)
+
+
 @pytest.mark.slow
 def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
     with pytest.raises(toys.Refused, match="cannot be made"):

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from harness import QUICK, WORLDS, experiment_of, fingerprint, for_a_ray_in_here, rows, start, title, train_in
 from ray_machines import Node, naming, surroundings
@@ -73,6 +74,23 @@ class Sum:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.sum = state["sum"]
+
+
+def test_a_worker_is_replaced_where_its_group_has_all_gpus(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # Ray refuses more GPUs than it names
+    nodes.add_node(num_cpus=1, num_gpus=1)
+    group: Any = Ray(workers=1, address=nodes.address, gpus=1.0).spawn(Sum, 1)
+    try:
+        assert group.all("add", 1) == [1]
+        worker = psutil.Process(group.pool.handles[0].process.pid)
+        worker.parent().kill()  # the actor, and the worker with it
+        worker.wait(60)
+        call, ends = group.any("add", 0), time.monotonic() + 60
+        while not call.done():
+            assert time.monotonic() < ends, "no actor has come for it"
+        assert call.result() == 1 and group.pool.replaced == 1
+    finally:
+        group.close()
 
 
 VICTIMS = ("raylet", "gcs_server", "owner")

@@ -106,12 +106,13 @@ class Session:
     def place(self, worker: int, again: bool) -> dict[str, Any]:
         """The options of a worker's actor that decide its machine.
 
-        A worker that is placed ``again`` has lost its machine: it takes any machine, even a full one, so that the run
-        need not wait.
+        A worker that is placed ``again`` may have lost its machine: it takes any machine, even a full one, so that the
+        run need not wait. One that needs a GPU takes its reserved place, which Ray moves if its machine is gone: beside
+        the reserved GPUs there may be none.
         """
         c = self.config
         options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
-        if self._group is not None and not again:
+        if self._group is not None and (c.gpus or not again):
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
         elif self.alone and self.initialized:
             node = ray.get_runtime_context().get_node_id()
