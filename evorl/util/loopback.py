@@ -14,6 +14,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import SHUT_RDWR, socket
 from threading import Lock, Thread
+from time import sleep
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -22,6 +23,8 @@ IDLE_S = 10.0
 """Seconds without a byte after which a connection is closed."""
 MOST = 32
 """Connections at once. A further connection closes the oldest, so idle connections keep no client away."""
+REST_S = 0.1
+"""Seconds before a connection for which no file is left is tried again."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -59,6 +62,13 @@ class LoopbackServer(ThreadingHTTPServer):
     @abstractmethod
     def reply(self, name: str, query: Mapping[str, str]) -> Reply | None:
         """The answer to a request for this name that has the token; None if there is no such name."""
+
+    def get_request(self) -> tuple[socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # the connection stays in the queue, and the selector would say so all the time
+            sleep(REST_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +78,26 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback.Answer, "timeout", 0.01)
     with live.serving(b"") as server, socket.create_connection(("127.0.0.1", server.server_port), 10) as idle:
         assert idle.recv(1) == b""
+
+
+def test_a_server_without_a_file_left_rests_before_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It spun, since the selector says all the time that a connection waits."""
+    accept, full = socket.socket.accept, [True]
+    tries = list[float]()
+
+    def accepted(listens: socket.socket) -> Any:
+        if not full[0]:
+            return accept(listens)
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", accepted)
+    with live.serving(b"<p>") as server, socket.create_connection(("127.0.0.1", server.server_port)):
+        while len(tries) < 3:
+            time.sleep(0.01)
+        full[0] = False
+        assert tries[2] - tries[0] >= 2 * loopback.REST_S
+        assert get(server.url)[1] == "<p>"
 
 
 def test_two_servers_have_ports_and_tokens_of_their_own() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from socket import AF_UNIX, socket, socketpair
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -164,6 +165,35 @@ def test_of_a_long_reason_the_beginning_is_shown(server: GameServer) -> None:
             server.poll(1)
         [(_, why, gone)] = owner.lost
         assert why.endswith("gave up: " + "tired\\n" * (MAX_WHY // 6) + "ti") and not gone
+
+
+class Full:
+    """Of a listening socket: no file is left for who has come."""
+
+    def __init__(self, listens: socket) -> None:
+        self.fileno, self.close, self.tries = listens.fileno, listens.close, 0
+
+    def accept(self) -> None:
+        self.tries += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_a_server_without_a_file_left_rests_before_it_tries_again(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It spun, since the selector says all the time that a connection waits."""
+    monkeypatch.setattr("evorl.mdp.remote.server.FULL_S", 0.1)
+    listens, full = server._socket, Full(server._socket)
+    cast(Any, server)._socket = full
+    with visitor(server):
+        ends = time.monotonic() + 0.5
+        while time.monotonic() < ends or full.tries < 2:
+            server.poll(0.1)
+        assert full.tries <= 6
+        server._socket = listens
+        while not server._strangers:
+            server.poll(1)
+    assert caplog.messages == [f"a connection to {server.address.text} cannot be taken now: Too many open files"]
 
 
 FREE = """

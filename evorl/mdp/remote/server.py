@@ -6,6 +6,7 @@ that training has started. It does nothing unless an arena or `offer` lets it (`
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 import os
@@ -45,6 +46,10 @@ PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Seconds before the start after one that failed, after two, ...; one failure more ends the run."""
 GRACE_S = 0.1
 """Seconds in which a process that has closed its connection may end, so that its exit code can be reported."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of a connection that stays in the queue, since there is no file or memory for it."""
+FULL_S = 1.0
+"""Seconds before it is tried again."""
 PASS_S = 0.2
 """Seconds that a `poll` may take while something has to be looked after."""
 
@@ -84,8 +89,9 @@ class GameServer:
         self._started = self._failed = self._refused = 0
         self._refusal = ""  # why a connection was refused while a game is waited for
         self._pause_until = 0.0
+        self._full_until: float | None = None  # until then no connection is taken
         self._waits_since: float | None = None
-        self._told: set[str] = set()  # last lines of processes that have been shown
+        self._told: set[str] = set()  # errors, and last lines of processes, that have been shown
         if settings.command is None:
             token = "that of EVORL_TOKEN" if os.environ.get("EVORL_TOKEN") else self._token
             say(f"waiting for games at {self.address.text}; their token is {token}", sys.stderr)
@@ -115,7 +121,7 @@ class GameServer:
 
     def poll(self, timeout: float) -> None:
         """Wait until something happens, for ``timeout`` seconds at most. Raises `Unplayable`."""
-        busy = bool(self._queue or self._strangers or self._starting)
+        busy = bool(self._queue or self._strangers or self._starting or self._full_until)
         for connection in self._connections:
             if connection.link.unsent or connection in self._writing:
                 self._watch(connection)
@@ -168,9 +174,22 @@ class GameServer:
 
     def _accept(self) -> None:
         """Take all who have come: one who came while evorl computed must not seem late because it is not the first."""
-        with suppress(OSError):
+        try:
             for _ in range(BACKLOG):
                 self._take(self._socket.accept()[0])
+        except OSError as error:
+            if error.errno in FULL:
+                self._rest(error)
+
+    def _rest(self, error: OSError) -> None:
+        """Take no connection for a while: the selector would say all the time that one has come."""
+        why = str(error.strerror)
+        self._refusal = f"; one that has come cannot be taken: {why}"
+        if why not in self._told:
+            self._told.add(why)
+            LOG.warning("a connection to %s cannot be taken now: %s", self.address.text, why)
+        self._selector.unregister(self._socket)
+        self._full_until = time.monotonic() + FULL_S
 
     def _take(self, connected: socket.socket) -> None:
         stranger = _Stranger(Link(connected), time.monotonic())
@@ -278,6 +297,9 @@ class GameServer:
     def _look_after(self) -> None:
         """Refuse strangers that are silent, notice failed starts, and give out places."""
         moment = time.monotonic()
+        if self._full_until is not None and moment > self._full_until:
+            self._full_until = None
+            self._selector.register(self._socket, selectors.EVENT_READ, self._accept)
         while self._strangers and moment - self._strangers[0].since > HELLO_S:
             self._refuse(self._strangers[0], f"said nothing for {HELLO_S:g} s")
         for process in self._starting:
