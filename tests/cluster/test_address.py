@@ -45,7 +45,7 @@ def test_a_port_that_none_can_be_is_refused_before_anything_is_tried() -> None:
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(head, "_check_reachable", asked.append)
+    monkeypatch.setattr(head, "cluster_at", asked.append)
     with socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET) as server:
         word = one_word(ip, server.getsockname()[1])
         assert head.resolved_address(word) == word
@@ -64,7 +64,7 @@ def test_auto_is_the_ray_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(head.services, "find_bootstrap_address", lambda temp_dir: "127.0.0.1:1")  # of one that is gone
     with pytest.raises(ConnectionError, match=r"that is 127\.0\.0\.1:1: .*refused"):
         head.resolved_address("auto")
-    monkeypatch.setattr(head, "_check_reachable", lambda address: None)
+    monkeypatch.setattr(head, "cluster_at", lambda address: None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         word = one_word("127.0.0.1", server.getsockname()[1])
         monkeypatch.setenv("RAY_ADDRESS", word)

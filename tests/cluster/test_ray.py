@@ -71,6 +71,22 @@ def test_what_cannot_be_joined_is_said_in_one_line(tmp_path: Path, capfd: pytest
     assert not (tmp_path / "run").exists()
 
 
+def test_the_head_of_the_ray_of_this_process_may_have_other_names(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address was compared as text."""
+    own: Any = SimpleNamespace(config=Ray(address=address.replace("127.0.0.1", "localhost")))
+    assert own.config.address != address
+    session.Session._check_initialized(own)
+    for told in ({}, {address: b"one", own.config.address: b"another"}):
+        monkeypatch.setattr(session, "cluster_at", lambda where, told=told: told.get(where, b""))
+        with pytest.raises(BadRequest, match=f"part of the Ray at {address} already, not of localhost"):
+            session.Session._check_initialized(own)
+    own.config = Ray(address="127.0.0.1:1")
+    with pytest.raises(BadRequest, match=r"Ray at 127\.0\.0\.1:1 cannot be joined: .*refused"):
+        session.Session._check_initialized(own)
+
+
 def until(reached: Callable[[], bool]) -> None:
     ends = time.monotonic() + 60
     while not reached():

@@ -42,7 +42,7 @@ def resolved_address(address: str) -> str:
         socket.create_connection((host, port), REACH_S).close()
     except OSError as error:
         raise error if address != "auto" else ConnectionError(f"that is {resolved}: {error}") from None
-    _check_reachable(resolved)
+    cluster_at(resolved)
     return resolved
 
 
@@ -62,15 +62,16 @@ def _local_address() -> str:
     return address
 
 
-def _check_reachable(address: str) -> None:
-    """Raise PermissionError for a wrong token, ConnectionError if it is no Ray (Ray would retry for ever).
+def cluster_at(address: str) -> bytes:
+    """Return which cluster's head is at an address HOST:PORT, in Ray's own form; empty if it does not say.
 
-    Ray itself reports all other errors when it joins.
+    Raises PermissionError for a wrong token, ConnectionError if it is no Ray (Ray would retry for ever). Ray itself
+    reports all other errors when it joins.
     """
     try:
         channel: Any = grpc_utils.init_grpc_channel(address)
         with channel:
-            channel.unary_unary(QUESTION)(b"", timeout=REACH_S)
+            return bytes(channel.unary_unary(QUESTION)(b"", timeout=REACH_S))
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.UNAUTHENTICATED:
             raise PermissionError(
@@ -79,6 +80,7 @@ def _check_reachable(address: str) -> None:
             ) from None
         if error.code() in NO_RAY:
             raise ConnectionError("what listens there does not answer as Ray does") from None
+        return b""
 
 
 class HeadLost(RuntimeError):

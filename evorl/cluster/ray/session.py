@@ -18,7 +18,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from evorl.cluster.ray.address import host_port
-from evorl.cluster.ray.head import HeadLost, resolved_address
+from evorl.cluster.ray.head import HeadLost, cluster_at, resolved_address
 from evorl.cluster.ray.options import RayOptions
 from evorl.cluster.ray.own_ray import STORE, RayOwner, main_line, on_loopback
 from evorl.cluster.transport.host import short_directory
@@ -75,7 +75,12 @@ class Session:
 
     def _check_initialized(self) -> None:
         joined, wanted = ray.get_runtime_context().gcs_address, self.config.address
-        if wanted not in (None, "auto") and host_port(wanted) != host_port(joined):
+        if wanted in (None, "auto") or host_port(wanted) == host_port(joined):
+            return
+        with _errors_as_bad_request(wanted, "cluster.address"):
+            # by what the head says of itself: it may have several names and addresses
+            same = cluster_at(joined) == cluster_at(resolved_address(wanted)) != b""
+        if not same:
             raise BadRequest(f"this process is part of the Ray at {joined} already, not of {wanted}", "cluster.address")
 
     def _check_gpus(self, workers: int) -> None:
