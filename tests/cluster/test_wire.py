@@ -6,6 +6,9 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -21,6 +24,7 @@ from evorl.cluster.transport.wire import (
     HEADER,
     MAX_BODY,
     MAX_BULK,
+    MAX_DIMENSIONS,
     PIECE,
     Bulk,
     Header,
@@ -115,12 +119,20 @@ def endless() -> list[Any]:
     return whole
 
 
+@dataclass
+class Dated:
+    began: datetime
+
+
 @pytest.mark.parametrize(
     "value",
     [
         object(), print, 1j, 1 << 64, -(1 << 63) - 1, "\ud800", endless(), np.longdouble(1), np.array([1j]),
         np.array([None]), np.array(["a"]), np.array([(1, 2.0)], "i4,f8"), torch.zeros(2, dtype=torch.complex64),
-        np.array(["2020"], "M8[D]"),
+        np.array(["2020"], "M8[D]"), np.datetime64("2020"), datetime.now(UTC), {datetime.now(UTC)},
+        Dated(datetime.now(UTC)),
+        np.zeros([1] * (MAX_DIMENSIONS + 1)), np.full(2, 7, "u1").view("bool"), torch.eye(2).to_sparse(),
+        torch.zeros(2, device="meta"),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -128,6 +140,24 @@ def test_values_that_cannot_be_sent_raise_type_error(value: Any) -> None:
     for packed in (value, [1, {"a": value}]):
         with pytest.raises(TypeError):
             Packed(packed)
+
+
+class Side(Enum):
+    LEFT = "left"
+
+
+@pytest.mark.parametrize(
+    ("value", "received"),
+    [
+        ({3}, [3]), ((1, (2,)), [1, [2]]), (Dated(datetime(2020, 1, 2)), {"began": "2020-01-02T00:00:00"}),
+        (Side.LEFT, "left"), ({Side.LEFT: 1}, {"left": 1}),
+        (date(2020, 1, 2), "2020-01-02"), (datetime(2020, 1, 2), "2020-01-02T00:00:00"), (np.str_("a"), "a"),
+        (b"\xd6\xff0000", b"\xd6\xff0000"), ([b"\xd6\xff0000", np.zeros(1).tolist()], [b"\xd6\xff0000", [0.0]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_else_is_sent_arrives_as_plain_data(value: Any, received: Any) -> None:
+    assert same(loads(dumps(value)), received)
 
 
 # ------------------------------------------------------------------ refused input

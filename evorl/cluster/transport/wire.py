@@ -54,6 +54,7 @@ PLACE = struct.Struct("<II")  # of a bulk in shared memory: see `Bulk`
 TIMESTAMPS = b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff"  # how those of msgpack begin
 _EMPTY = memoryview(b"")
 _REFERENCES = msgspec.msgpack.Decoder(tuple[int, str, tuple[int, ...], str])
+_PLAIN = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)  # leaves out the arrays
 _DTYPES = {
     np.dtype(name).str: np.dtype(name)
     for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
@@ -165,7 +166,10 @@ class Packed:
     """A value encoded for sending: its body, and its arrays, which are not copied yet."""
 
     def __init__(self, value: object) -> None:
-        """Encode ``value``. Raises TypeError for anything but plain data, NumPy arrays and torch tensors."""
+        """Encode ``value``. Raises TypeError for anything but plain data, NumPy arrays and torch tensors.
+
+        The receiver gets lists for tuples and sets, maps for dataclasses, and text for dates without a time zone.
+        """
         self.arrays: list[tuple[int, Array]] = []  # offset in the bulk, array
         self.size = 0
         try:
@@ -174,22 +178,28 @@ class Packed:
             raise TypeError(f"{type(error).__name__}: {error}") from None
         if len(self.body) > MAX_BODY:
             raise TypeError(f"{len(self.body)} bytes of plain data are too many to send; use arrays for large data")
+        if _may_have_time(self.body) and _has_time(_PLAIN.decode(self.body)):
+            raise TypeError("times with a time zone cannot be sent; their text or timestamp can")
 
     def _encode_array(self, value: Any) -> Any:
-        if isinstance(value, np.generic):
-            return value.item()
         torch_dtype = ""
         if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
             torch_dtype = str(value.dtype).removeprefix("torch.")
-            value = value.detach().cpu().contiguous()
-            value = (value.view(torch.uint16) if torch_dtype == "bfloat16" else value).numpy()
-        if not isinstance(value, np.ndarray):
+            value = _to_array(value)
+        if not isinstance(value, np.ndarray | np.generic):
             raise TypeError(f"{type(value).__name__} cannot be sent; plain data, arrays and tensors can")
-        if value.dtype.newbyteorder("<").str not in _DTYPES:
+        text = isinstance(value, np.str_ | np.bytes_)
+        if not text and value.dtype.newbyteorder("<").str not in _DTYPES:
             raise TypeError(f"arrays of {value.dtype} cannot be sent")
+        if isinstance(value, np.generic):
+            return value.item()
+        if value.ndim > MAX_DIMENSIONS:
+            raise TypeError(f"arrays of {value.ndim} dimensions cannot be sent; {MAX_DIMENSIONS} are the most")
         start = self.size
         # no copy if contiguous; unlike ascontiguousarray, 0-d arrays keep their shape
         array = np.asarray(value, value.dtype.newbyteorder("<"), order="C")
+        if array.dtype == np.bool_ and not _are_bools(array):
+            raise TypeError("a bool array whose bytes are neither 0 nor 1 cannot be sent")
         self.arrays.append((start, array))
         self.size = -(-(start + array.nbytes) // ALIGN) * ALIGN
         reference = (start, array.dtype.str, array.shape, torch_dtype)
@@ -292,11 +302,16 @@ def _array_at(start: int, bulk: memoryview, copy: bool, data: memoryview) -> tup
     if msgspec.msgpack.encode(reference) != data:
         raise ProtocolError("not the form of a reference")
     view = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
-    if dtype == np.bool_ and view.tobytes().translate(None, b"\0\1"):
+    if dtype == np.bool_ and not _are_bools(view):
         raise ProtocolError("a bool that is neither 0 nor 1")
     as_view = not copy and not (torch_dtype and bulk.readonly)  # torch does not support read-only memory
     array = (view if as_view else view.copy()).reshape(shape)
     return _to_tensor(array, torch_dtype) if torch_dtype else array, -(-(start + size) // ALIGN) * ALIGN
+
+
+def _are_bools(array: Array) -> bool:
+    """Return whether each byte of a bool array is 0 or 1."""
+    return not array.tobytes().translate(None, b"\0\1")
 
 
 def _may_have_time(body: bytes) -> bool:
@@ -323,6 +338,18 @@ def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
                 msgspec.convert(content, Failure)
             except msgspec.ValidationError as error:
                 raise ProtocolError(f"malformed failure: {error}") from None
+
+
+def _to_array(tensor: torch.Tensor) -> Array:
+    """Return a tensor's numbers; those of bfloat16 as uint16. Raises TypeError for a sparse one and its like."""
+    import torch
+
+    try:
+        tensor = tensor.detach().cpu().contiguous()
+        array: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    except RuntimeError as error:
+        raise TypeError(f"a tensor cannot be sent: {error}") from None
+    return array
 
 
 def _to_tensor(array: Array, dtype: str) -> torch.Tensor:
