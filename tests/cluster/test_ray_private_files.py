@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import ray._raylet
 
 from evorl.cluster.ray import private_files
 from evorl.cluster.ray.own_ray import require_token
-from evorl.cluster.ray.private_files import close_token, ensure_token, session_directory
+from evorl.cluster.ray.private_files import SocketDirectory, close_token, ensure_token, session_directory
 
 compiled: Any = ray._raylet
 
@@ -120,3 +124,36 @@ def test_a_directory_that_another_user_has_taken_is_not_used(home: Path, monkeyp
         Path(place, f"evorl-{os.geteuid()}").symlink_to(home)
         found = Path(session_directory())
         assert found.parent.parent == Path(place) and not found.parent.is_symlink() and mode(found.parent) == 0o700
+
+
+KILLED = """
+import os, sys
+from evorl.cluster.ray.private_files import SocketDirectory
+directory = SocketDirectory()
+open(f"{directory.path}/group", "w").close()
+print(directory.path, flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_has_left_is_removed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of a sweep on Ray has no other process that would remove it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": place},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with process, closing(SocketDirectory()) as own:
+            assert process.stdout is not None
+            left = Path(process.stdout.readline().strip())
+            target = Path(place, "target")
+            target.mkdir()
+            Path(place, left.name[:-8] + "linked").symlink_to(target)
+            SocketDirectory().close()
+            assert left.exists() and Path(own.path).exists()
+            process.communicate()
+            SocketDirectory().close()
+            assert not left.exists() and Path(own.path).exists() and target.exists()
+        assert process.returncode == -signal.SIGKILL and not Path(own.path).exists()

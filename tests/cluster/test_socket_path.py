@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import cluster_toys as toys
@@ -12,8 +13,7 @@ import zmq
 
 from evorl.cluster.processes import Processes
 from evorl.cluster.processes.launcher import _unused_name
-from evorl.cluster.ray.private_files import session_directory
-from evorl.cluster.ray.session import _private_directory
+from evorl.cluster.ray.private_files import SocketDirectory, session_directory
 from evorl.cluster.transport.host import MAX_SOCKET_PATH, short_directory
 
 
@@ -42,12 +42,11 @@ def test_the_length_of_a_path_is_counted_in_bytes() -> None:
 
 
 def test_all_sockets_avoid_a_long_directory(deep: Path) -> None:
-    private = Path(_private_directory())
-    try:
-        assert private.parent == Path("/tmp")
-        assert private.stat().st_mode & 0o077 == 0
-    finally:
-        private.rmdir()
+    with closing(SocketDirectory()) as directory:
+        assert Path(directory.path).parent == Path("/tmp")
+        assert os.stat(directory.path).st_mode & 0o077 == 0
+        assert len(f"{directory.path}/group") <= MAX_SOCKET_PATH
+    assert not Path(directory.path).exists()
     assert _unused_name().startswith("/tmp/evorl-")
     assert session_directory() == f"/tmp/evorl-{os.geteuid()}/ray"
     assert [*deep.iterdir()] == []

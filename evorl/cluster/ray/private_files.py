@@ -1,4 +1,4 @@
-"""Files of Ray that only their user may reach: its token, and the directory of the sockets of a run's own Ray.
+"""Files that only their user may reach: Ray's token, the directories of a run's own Ray and of a group's socket.
 
 Ray itself writes its token with the usual permissions, and lets everybody write to its directories. Who has the token,
 or can put another socket in the place of Ray's, runs code as the user of that Ray.
@@ -6,11 +6,14 @@ or can put another socket in the place of Ray's, runs code as the user of that R
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import secrets
+import shutil
 import stat
 import tempfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,6 +74,42 @@ def _close(path: Path) -> int:
             os.chmod(path, stat.S_IMODE(status.st_mode) & ~OTHERS)
             return status.st_mode & OTHERS
     return 0
+
+
+class SocketDirectory:
+    """A private directory for a group's socket, at ``path``. It is locked as long as this process lives.
+
+    Those that processes of this user and machine have left, which were killed, are removed first.
+    """
+
+    def __init__(self) -> None:
+        prefix = f"evorl-ray-{zlib.crc32(os.uname().nodename.encode()):08x}-"
+        place = short_directory(f"{prefix}12345678/group")
+        for left in Path(place).glob(f"{prefix}*"):
+            _remove_deserted(left)
+        made = tempfile.mkdtemp(prefix="evorl-", dir=place)
+        self._lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks: then nobody else can lock and remove it, either
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path = os.path.join(place, prefix + made[-8:])
+        os.rename(made, self.path)  # last: what has this name and no lock was left
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_deserted(directory: Path) -> None:
+    """Remove a directory of this user that no process has locked."""
+    with suppress(OSError):  # it is locked, not ours, or was removed just now
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def session_directory() -> str:

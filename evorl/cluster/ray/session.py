@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,7 +19,7 @@ from evorl.cluster.ray.address import host_port
 from evorl.cluster.ray.head import HeadLost, cluster_at, resolved_address
 from evorl.cluster.ray.options import RayOptions
 from evorl.cluster.ray.own_ray import STORE, RayOwner, main_line, on_loopback
-from evorl.cluster.transport.host import short_directory
+from evorl.cluster.ray.private_files import SocketDirectory
 from evorl.util.errors import BadRequest
 
 UNTYPED: Any = ray  # some of its functions have no annotations
@@ -43,7 +41,8 @@ class Session:
         self.config = config
         self.initialized, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
-        self.directory = _private_directory() if self.alone else ""
+        self._sockets = SocketDirectory() if self.alone else None
+        self.directory = self._sockets.path if self._sockets is not None else ""
         self.owner: RayOwner | None = None
         self.lost = False  # the head is gone, and no call may go to Ray
         self._group: Any = None
@@ -142,8 +141,8 @@ class Session:
         if self._group is not None and not self.lost:
             remove_placement_group(self._group)
         self._leave()
-        if self.directory:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._sockets is not None:
+            self._sockets.close()
 
     def _leave(self, replaced: bool = False) -> None:
         if not (self.initialized or self.lost):
@@ -182,11 +181,6 @@ def _total_resources() -> dict[str, float]:
     """The resources of the whole cluster, used or not."""
     resources: dict[str, float] = UNTYPED.cluster_resources()
     return {name: resources.get(name, 0.0) for name in ("CPU", "GPU")}
-
-
-def _private_directory() -> str:
-    """A private directory for the group's socket."""
-    return tempfile.mkdtemp(prefix="evorl-", dir=short_directory("evorl-12345678/group"))
 
 
 @contextmanager
