@@ -247,7 +247,21 @@ def test_bounds_beyond_float32_are_none() -> None:
     assert to_world(offer.spec.action, chosen).tolist() == [[3.0, -2.0, 0.0, 1.0]]
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0 + 1e-12), (1e39, 2e39), (2.0, 1.0), (0.0, 0.0)])
+def test_no_action_exceeds_the_bounds_that_a_game_sent() -> None:
+    """They are sent as float32: the nearest of 0.1 is more than that, of 0.7 less."""
+    low, high = [-0.1, 0.7, -0.5, 0.1], [0.1, 1e39, 0.7, 0.1 + 2e-8]
+    hello = HELLO | {"action": {"kind": "box", "low": low, "high": high}}
+    action = Offer(read_hello(msgspec.msgpack.encode(hello))).spec.action
+    for far in (-9.0, 9.0):
+        sent = to_world(action, torch.full((1, 4), far)).numpy()[0].astype(np.float64)
+        assert (sent >= low).all() and (sent <= high).all()
+        nearer = np.nextafter(sent.astype(np.float32), np.float32(np.copysign(np.inf, far))).astype(np.float64)
+        assert (nearer[:1] < low[:1]).all() if far < 0 else (nearer[[0, 2]] > np.array(high)[[0, 2]]).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 1.0 + 1e-12), (1e39, 2e39), (2.0, 1.0), (0.0, 0.0), (0.1, 0.1 + 1e-12)]
+)
 def test_bounds_without_a_number_between_them_are_refused(low: float, high: float) -> None:
     action = {"kind": "box", "low": [-1.0, low], "high": [1.0, high]}
     with pytest.raises(Nonsense, match="offers actions whose bounds are not low < high as float32"):

@@ -224,11 +224,22 @@ def _action(offered: DiscreteOffer | BoxOffer) -> Action:
             raise Nonsense(f"offers {list(offered.n)} choices and names {[len(names) for names in offered.names]}")
         return Discrete(offered.n[0]) if len(offered.n) == 1 else MultiDiscrete(offered.n)
     box = Box(offered.low, offered.high)
+    box = Box(_inwards(box.low, np.inf), _inwards(box.high, -np.inf))
     if len(box.low) != len(box.high) or not every(np.array(box.low, np.float32) < np.array(box.high, np.float32)):
         raise Nonsense("offers actions whose bounds are not low < high as float32")
     if offered.names and len(offered.names) != len(offered.low):
         raise Nonsense(f"names {len(offered.names)} components of an action of {len(offered.low)}")
     return box
+
+
+def _inwards(bounds: Sequence[float], inside: float) -> tuple[float, ...]:
+    """Return the nearest float32 of bounds that is within; ``inside``: infinite, on that side of them.
+
+    Actions are sent as float32, and the nearest one of a game's 0.1 is more than 0.1.
+    """
+    exact, near = np.array(bounds), np.array(bounds, np.float32)
+    outside = near.astype(np.float64) < exact if inside > 0 else near.astype(np.float64) > exact
+    return tuple(np.where(outside, np.nextafter(near, np.float32(inside)), near).tolist())
 
 
 def _check_names(hello: Hello) -> None:
