@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -33,7 +33,7 @@ from evorl.cluster.core import Group, Make
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray, session
 from evorl.cluster.ray.head import HeadLost
-from evorl.cluster.ray.launcher import RETRY_S, ActorLauncher, WakeUp
+from evorl.cluster.ray.launcher import RETRY_S, ActorLauncher, Hang, WakeUp, WorkerActor
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.launcher import Exit
@@ -208,12 +208,13 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
     launcher._session = SimpleNamespace(place=lambda worker, again: {}, lost=False)
     launcher._kind = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=lambda *given: actor()))
     monkeypatch.setattr("evorl.cluster.ray.launcher.ray.kill", lambda actor: None)
+    monkeypatch.setattr("evorl.cluster.ray.launcher.ray.get", lambda call, timeout: Hang())
     answers: list[Future[Any]] = []
     killed: list[str] = []
 
     def actor() -> Any:
         answers.append(Future())
-        return SimpleNamespace(where=method(answers[-1]), run_worker=method(Future()))
+        return SimpleNamespace(where=method(answers[-1]), run_worker=method(Future()), hang=method(Future()))
 
     def method(answer: Future[Any]) -> Any:
         return SimpleNamespace(remote=lambda *given: SimpleNamespace(future=lambda: answer))
@@ -225,6 +226,44 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
         answer.set_result(("here", SimpleNamespace(kill=partial(killed.append, name))))
     launcher.kill(0, 1)
     assert killed == ["now"]
+
+
+def hang_somewhere(*given: object, mark: Callable[[int], None], **more: object) -> None:
+    """In place of `serve`."""
+    mark(5)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_actor_tells_where_its_worker_hangs(stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for the end of its worker, and could not be asked."""
+    monkeypatch.setattr("evorl.cluster.ray.launcher.serve", hang_somewhere)
+    actor = WorkerActor(toys.Counter, "", "")
+    assert actor.hang() == Hang()
+    with ThreadPoolExecutor(1) as calls:
+        end = calls.submit(actor.run_worker, b"", 0, 0, None)
+        until(lambda: actor._worker is not None and actor._worker.box.member == 5)
+        assert actor._worker is not None
+        if stopped:
+            os.kill(actor._worker.pid, signal.SIGSTOP)
+            until(lambda: actor.hang().stopped)
+        member, trace, told = actor.hang()
+        os.kill(actor._worker.pid, signal.SIGKILL)
+        assert (member, told) == (5, stopped) and ("in hang_somewhere" in trace) != stopped
+        assert end.result(60)[:2] == (-signal.SIGKILL, 5)
+    assert actor.hang() == Hang()
+
+
+@pytest.mark.fault
+def test_the_stack_of_a_worker_that_hangs_is_shown(spawn: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    group = spawn(deadline_s=60.0)
+    group.any("drowse", 1000.0)
+    group.pool.heartbeats.deadline_s = 2.0
+    while not group.pool.replaced:
+        group.poll(0.1)
+    assert re.search(
+        r"busy with member \d, gave no sign for 2 s as drowse ran: replaced\n(?s:.*) in drowse", caplog.text
+    )
 
 
 def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

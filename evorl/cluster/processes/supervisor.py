@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import struct
-import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from evorl.cluster.processes import orphans, out_of_memory
 from evorl.cluster.processes.fork import die_with_parent, fork, name_process
 from evorl.cluster.processes.orphans import ProcessTable
 from evorl.cluster.processes.pid import Pid, is_stopped
-from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
+from evorl.cluster.workers.crash_trace import MAX_TRACE, CrashTrace
 from evorl.cluster.workers.worker import serve
 from evorl.util.poll import readable
 
@@ -27,7 +26,6 @@ NOTE = struct.Struct("<BIIiiB")  # kind, worker, life, exit status, member, caus
 FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
 ITSELF, STOPPED, STARVED = range(3)  # causes of an exit that the exit status does not show
 SUPERVISOR = 0xFFFFFFFF  # the worker number that stands for a supervisor
-DUMP_S = 0.1  # seconds for a hung worker to write its stack
 SWEEP_MS = 50  # idle time before a search for programs that ended workers left behind
 HEIR_S = 1.0  # seconds for one supervisor to clean up after the driver before the other one does, and kills it
 
@@ -165,7 +163,7 @@ class Supervisor:
                 if is_stopped(child.pid.number):  # safe: a child that was not waited for keeps its number
                     self.stopped.add(child.pid)
                 else:
-                    _request_stack(fd, child.box)
+                    child.box.request_stack(fd)
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
 
     def _handle_exit(self, fd: int) -> None:
@@ -220,11 +218,3 @@ class Supervisor:
 
 def _name(plan: SupervisorPlan, worker: int, life: int) -> str:
     return f"{plan.directory}/{worker}/{life}/"
-
-
-def _request_stack(pidfd: int, box: CrashTrace) -> None:
-    """Ask a worker to write its stack, if it can."""
-    signal.pidfd_send_signal(pidfd, DUMP)
-    ends = time.monotonic() + DUMP_S
-    while not box.trace and time.monotonic() < ends:
-        time.sleep(0.005)

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import ray
 import zmq
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from evorl.cluster.core import Make
 from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork, name_process
-from evorl.cluster.processes.pid import Pid
+from evorl.cluster.processes.pid import Pid, is_stopped
 from evorl.cluster.ray.head import GONE_S, HeadLost, HeadMonitor
 from evorl.cluster.ray.options import RayOptions
 from evorl.cluster.ray.own_ray import main_line
@@ -35,21 +35,42 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.workers.crash_trace import CrashTrace
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
+from evorl.util.poll import readable
 
 RETRY_S = (
     1.0  # seconds before an actor that never started is requested again: Ray may not know yet that a machine is gone
 )
 NEWS_S = 0.2  # seconds after the end of an actor in which the end of Ray itself shows
 
+STACK_S = 2.0  # seconds for an actor to tell where its worker hangs
+
 End = tuple[int, int | None, str]
 """How a worker ended: exit status, the member that it was running, and its stack."""
 
 
+class Hang(NamedTuple):
+    """Where a worker hangs."""
+
+    member: int | None = None
+    trace: str = ""
+    stopped: bool = False  # by a signal
+
+
+class ForkedWorker(NamedTuple):
+    """The worker of an actor."""
+
+    pid: int
+    pidfd: int
+    box: CrashTrace
+
+
 class WorkerActor:
-    """The actor: forks a worker and waits for it."""
+    """The actor: forks a worker and waits for it. Two calls run at once, so that it can be asked meanwhile."""
 
     def __init__(self, make: Make, endpoint: str, driver: str) -> None:
         self.make, self.endpoint, self.driver = make, endpoint, driver
+        self._worker: ForkedWorker | None = None
+        self._lock = threading.Lock()  # while it is held the worker is not reaped
 
     def where(self) -> tuple[str, Pid]:
         """The machine whose shared memory it can read, and its process."""
@@ -69,10 +90,26 @@ class WorkerActor:
 
         try:
             pid = fork(partial(box.record, work), keep=box.fd)
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # a child: up to here its number was not reused
-            return status, box.member, box.trace
+            self._worker = ForkedWorker(pid, os.pidfd_open(pid), box)
+            readable([self._worker.pidfd])
+            with self._lock:
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(self._worker.pidfd)
+                self._worker = None
+                return status, box.member, box.trace
         finally:
             box.close()
+
+    def hang(self) -> Hang:
+        """Where its worker hangs, if it has one."""
+        with self._lock:
+            if self._worker is None:
+                return Hang()
+            pid, pidfd, box = self._worker
+            if is_stopped(pid):
+                return Hang(box.member, stopped=True)
+            box.request_stack(pidfd)
+            return Hang(box.member, box.trace)
 
 
 def _is_external(end: End | Exception) -> bool:
@@ -114,6 +151,7 @@ class RunningWorker(NamedTuple):
 
     number: int
     keys: Credentials | None
+    hang: Hang = Hang()  # where it hung, if it was killed
 
 
 class ActorLauncher:
@@ -177,7 +215,9 @@ class ActorLauncher:
 
     def _new_actor(self, worker: int, again: bool) -> Any:
         options = self._session.place(worker, again)
-        return self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
+        return self._kind.options(max_restarts=0, max_concurrency=2, **options).remote(
+            self._made, self.endpoint, self.host
+        )
 
     def _worker_ended(self, worker: int, life: int, answer: Any) -> None:
         """Called by a thread of Ray when a worker has ended or its actor is gone."""
@@ -249,18 +289,28 @@ class ActorLauncher:
             status, member, trace = end
             return Exit(worker, life, exit_reason(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
-        return Exit(worker, life, f"lost the process that carried it ({main_line(end)})", external=_is_external(end))
+        why = f"lost the process that carried it ({main_line(end)})"
+        return Exit(worker, life, why, _is_external(end), *self._lives[worker].hang)
 
     def kill(self, worker: int, life: int) -> None:
         """Kill the actor, and its worker with it; Ray alone would wait for a stopped process."""
         if life == self._lives[worker].number:
             place = self._places.get(worker)
+            self._lives[worker] = self._lives[worker]._replace(hang=self._hang(worker))
             self._stop_actor(worker)
             self._forget(worker)
             if place is not None and place.done() and place.exception() is None:
                 host, pid = place.result()
                 if host == self.host:
                     pid.kill()
+
+    def _hang(self, worker: int) -> Hang:
+        """Where a worker hangs, as far as its actor can tell."""
+        if worker in self._actors and not self._session.lost:
+            with suppress(RayError):  # it is gone, has not started, or is stopped itself
+                hang: Hang = ray.get(self._actors[worker].hang.remote(), timeout=STACK_S)
+                return hang
+        return Hang()
 
     def _stop_actor(self, worker: int) -> None:
         keys = self._lives[worker].keys

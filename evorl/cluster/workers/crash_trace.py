@@ -8,6 +8,7 @@ import os
 import signal
 import struct
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import thread
@@ -15,6 +16,7 @@ from concurrent.futures import thread
 MEMBER = struct.Struct("<i")
 MAX_TRACE = 1 << 15  # bytes
 DUMP = signal.SIGUSR1
+DUMP_S = 0.1  # seconds for a hung worker to write its stack
 WORKER_FRAMES = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
 """Beginnings of stack lines of the worker's own code and of threading, which are left out of traces."""
 
@@ -55,6 +57,13 @@ class CrashTrace:
             return text.strip()
         lines = text.partition("\nExtension modules:")[0].splitlines()
         return "\n".join(line for line in lines if not line.startswith(WORKER_FRAMES)).strip()
+
+    def request_stack(self, pidfd: int) -> None:
+        """Let a process that hangs record its stack, if it can."""
+        signal.pidfd_send_signal(pidfd, DUMP)
+        ends = time.monotonic() + DUMP_S
+        while not self.trace and time.monotonic() < ends:
+            time.sleep(0.005)
 
     def close(self) -> None:
         self._head.close()
