@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
+from evorl.util.errors import kinds_of
 from evorl.util.heartbeat import heartbeat as heartbeat  # for authors of members
 from evorl.util.heartbeat import send_heartbeat
 from evorl.util.stop import end_wait, stop_requested
@@ -53,11 +54,11 @@ def stoppable() -> Iterator[None]:
 class MemberError(RuntimeError):
     """An error that a member's method raised: member, class, message, and traceback as text.
 
-    ``kinds``: the names of its class, and of the classes that this derives from.
+    ``kinds``: the names of its class, and of the classes that this derives from (`evorl.util.errors.kinds_of`).
     """
 
     def __init__(self, member: int, kinds: Sequence[str], message: str, trace: str) -> None:
-        super().__init__(f"member {member}: {kinds[0]}: {message}\n{trace}".rstrip())
+        super().__init__(f"member {member}: {kinds[0].rpartition('.')[2]}: {message}\n{trace}".rstrip())
         self.member, self.kinds, self.message, self.trace = member, tuple(kinds), message, trace
 
 
@@ -66,7 +67,7 @@ def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]
     if isinstance(error, tuple(plain)):
         return error
     trace = "".join(traceback.format_exception(error))
-    member_error = MemberError(member, [kind.__name__ for kind in type(error).__mro__], str(error), trace)
+    member_error = MemberError(member, kinds_of(error), str(error), trace)
     member_error.__cause__ = error
     return member_error
 

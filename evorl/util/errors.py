@@ -58,14 +58,24 @@ def wrong_data(error_of: Callable[[str], BadRequest]) -> Iterator[None]:
         raise
     except Exception as error:
         # of an error in a member of a cluster those that it had there
-        kinds = getattr(error, "kinds", [kind.__name__ for kind in type(error).__mro__])
+        kinds = getattr(error, "kinds", kinds_of(error))
         if not _of_wrong_data(kinds):
             raise
         raise error_of(reason(error)) from error
 
 
+def kinds_of(error: BaseException) -> list[str]:
+    """The names of an error's class and of those that it derives from, for processes that may not know the classes."""
+    return [full_name(kind) for kind in type(error).__mro__]
+
+
+def full_name(kind: type) -> str:
+    """``ValueError``; ``package.module.Error`` for one that is not built in: packages have errors of the same name."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 _WRONG = frozenset(
-    kind.__name__
+    full_name(kind)
     for kind in (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 )
 

@@ -65,6 +65,10 @@ class Counter:
     def refuse(self) -> None:
         raise VeryRefused("not today")
 
+    def refuse_otherwise(self) -> None:
+        """With an error of another package that has the name of `Refused`."""
+        raise type("Refused", (ValueError,), {"__module__": "elsewhere"})("not by me")
+
     def unsendable(self, what: str) -> Any:
         return {"object": object(), "huge": 1 << 80, "text": "\ud800", "complex": np.zeros(2, complex)}[what]
 

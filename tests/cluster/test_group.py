@@ -421,6 +421,13 @@ def test_plain_errors_are_raised_unchanged(spawn: Spawn) -> None:
         spawn(toys.Counter).all("refuse")
 
 
+def test_an_error_with_the_name_of_a_plain_one_is_none(spawn: Spawn) -> None:
+    """Classes were compared by their names alone."""
+    with pytest.raises(MemberError, match="member 0: Refused: not by me") as caught:
+        spawn(toys.Counter, plain=(toys.Refused,)).all("refuse_otherwise")
+    assert caught.value.kinds[:2] == ("elsewhere.Refused", "ValueError")
+
+
 @of_either_group
 def test_errors_of_making_a_member(spawn: Spawn) -> None:
     with pytest.raises(toys.Refused, match=r"(?m)^member 1 cannot be made$"):

@@ -130,7 +130,7 @@ class CallQueue:
 
 
 def member_error(plain: Mapping[str, type[Exception]], member: int, content: Failure) -> Exception:
-    """Return the error to raise for a member's failure: of one of the ``plain`` classes if it is one."""
+    """Return the error to raise for a member's failure: of one of the ``plain`` classes, by full name, if it is one."""
     kinds, message, trace = content
     kind = next((plain[name] for name in kinds if name in plain), None)
     if kind is None:

@@ -30,6 +30,7 @@ from evorl.cluster.workers.launcher import Exit, Launcher
 from evorl.cluster.workers.lifecycle import Event
 from evorl.cluster.workers.process import Process
 from evorl.cluster.workers.sender import Sender
+from evorl.util.errors import full_name
 
 log = logging.getLogger("evorl")
 
@@ -42,7 +43,7 @@ class WorkerPool:
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.launcher, self.size = launcher, size
         self.replaced = 0  # workers
-        self.member_error = partial(member_error, {kind.__name__: kind for kind in plain})
+        self.member_error = partial(member_error, {full_name(kind): kind for kind in plain})
         self._token = secrets.token_bytes(16)
         workers = min(launcher.workers, size)
         self.handles = [

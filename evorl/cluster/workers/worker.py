@@ -29,6 +29,7 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, cut, unpack
 from evorl.cluster.workers.receiver import Receiver
+from evorl.util.errors import kinds_of
 from evorl.util.heartbeat import send_heartbeat
 
 DRIVER_CHECK_MS = 1000  # interval of an idle worker's checks whether the driver is alive
@@ -248,9 +249,8 @@ def _close(member: Any) -> None:
 
 def _failure(error: Exception) -> list[Any]:
     """Return the outcome of a call that raised: names of the error's classes, message and traceback."""
-    kinds = [kind.__name__ for kind in type(error).__mro__]
     texts = (str(error), "".join(traceback.format_exception(error)))
-    return [False, [kinds, *(text.encode(errors="replace").decode() for text in texts)]]
+    return [False, [kinds_of(error), *(text.encode(errors="replace").decode() for text in texts)]]
 
 
 def serve(
