@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from evorl import reproduce
 from evorl.analysis.reproduced import Content
 from evorl.analysis.runs import RunRecord
 from evorl.cli.overrides import parse
-from evorl.reproduction import loop, overview, pages, papers, parts
+from evorl.reproduction import judging, loop, overview, pages, papers, parts
 from evorl.reproduction.parts import ROOT, Inputs, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Picture, Profile, Results, Table
 from evorl.util.errors import BadRequest
@@ -398,6 +399,53 @@ def test_a_measurement_is_made_once(tmp_path: Path) -> None:
     assert one.carry_out(tmp_path, ["rl.lr=1"])  # where it ran does not matter
     with pytest.raises(BadRequest, match=r"was measured with rl\.lr=1; give another folder"):
         one.carry_out(tmp_path, ["rl.lr=2"])
+
+
+def test_a_kept_film_is_never_half_written(tmp_path: Path) -> None:
+    film, out = tmp_path / "film.mp4", tmp_path / "out"
+    film.write_bytes(b"new")
+    out.mkdir()
+    (out / "best.mp4").write_bytes(b"old")
+    reader = (out / "best.mp4").open("rb")  # of the old film, which a write in place would change
+    found = Analysis(header=["n"], rows=[["1"]], files={"best.mp4": film})
+    pages.write(out, "small", pages.content(TABLE, found, "ci", [], {}, None), found)
+    assert (out / "best.mp4").read_bytes() == b"new"
+    with reader:
+        assert reader.read() == b"old"
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_a_kept_policy_outlives_a_kill(before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before whichever step of its files the process is killed, the next one has the old or the new policy."""
+    place, steps = tmp_path / "policy", [0]
+
+    def evaluate(command: Sequence[str], **_: Any) -> None:
+        export = Path(command[-1].removeprefix("export="))
+        export.mkdir()
+        (export / "evaluation.json").write_text("new")
+
+    def counted(step: Any) -> Any:
+        def act(*where: Any, **how: Any) -> Any:
+            steps[0] += 1
+            if steps[0] == before + 1:
+                raise KeyboardInterrupt
+            return step(*where, **how)
+
+        return act
+
+    place.mkdir()
+    (place / "evaluation.json").write_text("old")
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", evaluate)
+        patched.setattr(judging.shutil, "rmtree", counted(judging.shutil.rmtree))
+        patched.setattr(Path, "rename", counted(Path.rename))
+        with suppress(KeyboardInterrupt):
+            judging.keep(tmp_path, [], place)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", lambda *_, **__: 1 / 0)  # its run is gone, and nothing new comes
+        with pytest.raises(ZeroDivisionError):
+            judging.keep(tmp_path, [], place)
+    assert (place / "evaluation.json").read_text() == ("old" if before < 4 else "new")
 
 
 def test_seeds_are_told_as_ranges() -> None:

@@ -26,10 +26,18 @@ def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], 
 
 
 def keep(run: Path, words: Sequence[str], place: Path) -> None:
-    """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate WORDS export=``)."""
-    new = place.with_name(f".{place.name}.new")
+    """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate WORDS export=``).
+
+    Whenever it is interrupted a whole policy is left, under the name of ``place`` or as its ``.NAME.old``.
+    """
+    new, old = (place.with_name(f".{place.name}.{which}") for which in ("new", "old"))
+    if old.exists() and not place.exists():
+        old.rename(place)  # of a process that was killed between the two names
     shutil.rmtree(new, ignore_errors=True)
     command = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"export={new}"]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, preexec_fn=with_parent())
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        place.rename(old)
     new.rename(place)
+    shutil.rmtree(old, ignore_errors=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -85,7 +84,7 @@ def write(out: Path, name: str, content: Content, analysis: Analysis) -> None:
         for kind, drawn in render(picture.figure).items():
             files.replace(out / f"{picture.name}.{kind}", drawn)
     for kept, place in analysis.files.items():
-        shutil.copyfile(place, out / kept)
+        files.replace(out / kept, place.read_bytes())
     for kept, policy in analysis.policies.items():
         keep(*policy, out / "policies" / kept)
     files.replace(out / f"{name}.md", markdown(content).encode())
