@@ -15,7 +15,7 @@ import numpy as np
 from evorl.analysis.groups import Group
 from evorl.analysis.panels import MIN_RUNS_SHADED, Curve, Panel, make_panel
 from evorl.analysis.runs import Series
-from evorl.analysis.statistics import Floats
+from evorl.analysis.statistics import Floats, thinned
 from evorl.util.text import printable
 
 VALUES, MOST_POINTS, LEAST_POINTS = 320_000, 400, 12
@@ -66,7 +66,7 @@ def curves_json(
             for run in group.runs:
                 if metric in run.series:
                     series = run.series[metric]
-                    rows = _thinned(len(series), points.run)
+                    rows = thinned(len(series), points.run)
                     runs.append([places[run.directory], _axis(series, rows, axes, known), _short(series.values[rows])])
         by_time = make_panel(groups, metric, "seconds", 1.0)
         means = {
@@ -110,7 +110,7 @@ def _axis(
 
 def _mean(curve: Curve, points: int) -> dict[str, Any]:
     """Mean and interval of a group; ``whole``: where all of its runs have values."""
-    rows = _thinned(len(curve.band.grid), points)
+    rows = thinned(len(curve.band.grid), points)
     n = len(curve.raw)
     shown = {"group": curve.rank, "x": _short(curve.band.grid[rows], 7), "y": _short(curve.band.mean[rows])}
     half = np.where(curve.band.count == n, curve.band.half, np.nan)[rows]
@@ -119,11 +119,6 @@ def _mean(curve: Curve, points: int) -> dict[str, Any]:
         ({"half": _short(half)} if n >= MIN_RUNS_SHADED else {})
         | ({} if whole.all() else {"whole": whole.astype(int).tolist()})
     )
-
-
-def _thinned(rows: int, most: int) -> Any:
-    """Row numbers, evenly spaced, with the first and the last."""
-    return np.unique(np.linspace(0, rows - 1, min(rows, most)).round().astype(int))
 
 
 def _short(values: Floats, digits: int = DIGITS) -> list[float | None]:

@@ -15,7 +15,7 @@ from evorl.analysis.axes import readable_axis, several_magnitudes
 from evorl.analysis.groups import group_runs
 from evorl.analysis.panels import Curve, Panel, labels_of, make_panel
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.statistics import Band, Floats
+from evorl.analysis.statistics import Band, Floats, thinned
 from evorl.util.errors import BadRequest
 from evorl.util.text import printable
 from evorl.util.typed import unknown
@@ -284,13 +284,13 @@ def dash_sign(rank: int) -> str:
 def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None, points: int, held: bool) -> None:
     """Draw the runs and their mean: solid with its interval where all runs have data, else dashed.
 
-    Of each run at most about ``points`` recorded values are drawn, with ``held`` as steps; a single value is a dot.
+    Of each run at most ``points`` recorded values are drawn, with ``held`` as steps; a single value is a dot.
     """
     from matplotlib.collections import LineCollection
 
     alone = interval is None and len(curve.raw) > 1  # the runs stand for what an interval would show
     faint: dict[str, Any] = {"color": _colour(curve.rank), "alpha": 0.6 if alone else 0.35, "zorder": 2}
-    lines = [np.column_stack([x, y])[:: max(1, len(x) // points)] for x, y in curve.raw if len(x) > 1]
+    lines = [np.column_stack([x, y])[thinned(len(x), points)] for x, y in curve.raw if len(x) > 1]
     if lines:  # one artist draws faster than a Line2D for each
         lines = [_steps(line) for line in lines] if held else lines
         axes.add_collection(LineCollection(lines, linewidth=1.0 if alone else 0.7, **faint))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evorl.analysis.axes import readable_axis
 from evorl.analysis.figures import COLOURS, INK, MUTED
 from evorl.analysis.population import PopulationLog
-from evorl.analysis.statistics import Floats
+from evorl.analysis.statistics import Floats, thinned
 from evorl.analysis.sweep_figure import SHADES
 from evorl.util.numbers import format_number
 
@@ -89,7 +89,7 @@ def _draw_pair(axes: Axes, log: PopulationLog, across: int, up: int, scale: Norm
                 shade = shades()(scale(log.steps[count - 1]))
                 _draw_front_edge(axes, x, y, log.front_of(count), color=shade, linewidth=1.2, zorder=2)
         _draw_front_edge(axes, x, y, last, color=INK, linewidth=1.6, zorder=4)
-    few = last[np.linspace(0, len(last) - 1, min(len(last), 250)).astype(int)]
+    few = last[thinned(len(last), 250)]
     axes.plot(x[few], y[few], "o", color=COLOURS[1], markersize=2.2, mew=0, zorder=5)
     axes.set(xlim=robust_limits(x), ylim=robust_limits(y))
     readable_axis(axes.xaxis, 5)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, flatten, further_lines, is_number, read_json
-from evorl.analysis.statistics import Floats
+from evorl.analysis.statistics import Floats, thinned
 from evorl.analysis.sweeps import SEARCH_FILE, read_best
 from evorl.analysis.tables import Row, fittest_first
 from evorl.ec.core import ranks_by_fitness
@@ -237,8 +237,7 @@ def individual_rows(log: PopulationLog) -> list[Row]:
 def sampled_rows(log: PopulationLog, genes: int = 8) -> list[Row]:
     """Return up to `TABLE_ROWS` of `individual_rows`, evenly sampled, with the first few genes."""
     chosen = log.table_rows
-    places = np.linspace(0, len(chosen) - 1, min(TABLE_ROWS, len(chosen))).round().astype(int)
-    return [_row(log, chosen[place], genes) for place in places]
+    return [_row(log, chosen[place], genes) for place in thinned(len(chosen), TABLE_ROWS)]
 
 
 def _row(log: PopulationLog, number: int, genes: int | None = None) -> Row:

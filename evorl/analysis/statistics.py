@@ -42,6 +42,11 @@ def common_grid(xs: Sequence[Floats], most: int = 400) -> Floats:
     return union if len(union) <= most else np.linspace(union[0], union[-1], most)
 
 
+def thinned(rows: int, most: int) -> NDArray[np.int64]:
+    """Return at most ``most`` row numbers of ``rows``, evenly spaced, with the first and the last."""
+    return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
+
+
 def interpolated(grid: Floats, x: Floats, y: Floats) -> Floats:
     """Return y on a grid `[G]`, linear between the ascending x `[K]` and NaN beyond them."""
     return np.interp(grid, x, y, left=math.nan, right=math.nan)

@@ -14,6 +14,7 @@ import numpy as np
 from evorl.analysis.figures import INK, MUTED, PAPER, style
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
+from evorl.analysis.statistics import thinned
 from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import summary_metrics
 from evorl.util.numbers import format_number, short_texts
@@ -233,7 +234,7 @@ def _key_scale(shown: SweepFitness, k: int) -> Scale:
     else:
         at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
         labels = list(zip(short_texts(list(at)), at.values(), strict=True))
-        marked = range(len(at)) if len(at) <= ORDINAL else np.linspace(0, len(at) - 1, MARKS).round().astype(int)
+        marked = range(len(at)) if len(at) <= ORDINAL else thinned(len(at), MARKS)
         ticks, fan = dict(labels[rank] for rank in marked), 0.3 / len(places)
     crossed = [
         at[format_value(row[k])] + fan * aside for row, aside in zip(shown.values, _offsets(shown, k), strict=True)

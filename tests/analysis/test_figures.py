@@ -22,7 +22,15 @@ from matplotlib.text import Text
 from PIL import Image
 
 from evorl.analysis.axes import _value
-from evorl.analysis.figures import MAX_LABELS, metrics_figure, panel_figure, render, render_inset, spread_labels
+from evorl.analysis.figures import (
+    MAX_LABELS,
+    MOST_POINTS,
+    metrics_figure,
+    panel_figure,
+    render,
+    render_inset,
+    spread_labels,
+)
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
 from evorl.analysis.panels import Panel, labels_of, make_panel
@@ -198,6 +206,16 @@ def test_constants_and_hardware_begin_at_zero(
     x = np.arange(len(values), dtype=float)
     run = RunRecord(directory=Path("a"), config={}, series={metric: Series(x, x, np.array(values))})
     assert panel_figure(make_panel([Group({}, [run])], metric)).axes[0].get_ylim() == pytest.approx(limits)
+
+
+@pytest.mark.parametrize("rows", [401, 799, 801, 1199, 5000])
+def test_a_long_curve_is_drawn_to_its_end(rows: int) -> None:
+    x = np.arange(float(rows))
+    run = RunRecord(directory=Path("a"), config={}, series={"train/return": Series(x, x, x)})
+    (axes,) = panel_figure(make_panel([Group({}, [run])], "train/return")).axes
+    (each,) = (one for one in axes.collections if isinstance(one, LineCollection))
+    drawn = np.asarray(each.get_segments()[0])
+    assert len(drawn) == MOST_POINTS and drawn[0].tolist() == [0, 0] and drawn[-1].tolist() == [rows - 1, rows - 1]
 
 
 def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
