@@ -248,7 +248,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> Path:
         if choices != job.choices(directory):
             job.write_choices(directory, choices)
 
-    job.resume_run(directory, located(directory, data), experiment, amend, json.loads(_genes(past)))
+    job.resume_run(directory, args.overrides, located(directory, data), experiment, amend, json.loads(_genes(past)))
     _print_next(directory, experiment)
     return directory
 

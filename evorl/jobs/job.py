@@ -103,7 +103,7 @@ def start_run(
             for notice in _notices(experiment, words):
                 say(notice)
         result = run_to_end(
-            BuiltRun(lambda: run), lambda: _started(choose(), composed, data, experiment, source, others)
+            BuiltRun(lambda: run), lambda: _started(choose(), composed, words, data, experiment, source, others)
         )
         return float(result["fitness"])
 
@@ -170,6 +170,7 @@ def _new_work(
 def _started(
     directory: Path,
     composed: DictConfig,
+    words: Sequence[str],
     data: dict[str, Any],
     experiment: Experiment,
     source: Source | None,
@@ -179,7 +180,7 @@ def _started(
 
     with lock(directory):
         run_directory.remove(directory, provenance.FILE_NAME)  # of a process killed before it wrote its config
-        with _attempt(directory, experiment, source):
+        with _attempt(directory, words, experiment, source):
             _write_config(directory, composed, data, others)
             say(directory)
             yield directory, None
@@ -200,13 +201,18 @@ def check_resumable(directory: Path) -> None:
 
 
 def resume_run(
-    directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
+    directory: Path,
+    words: Sequence[str],
+    data: Mapping[str, Any],
+    experiment: Experiment,
+    amend: Callable[[], None],
+    genes: Any = None,
 ) -> float:
     """Continue a run from its newest checkpoint, or from its start if it has none; return the fitness.
 
-    ``amend`` is called once the directory is locked and the checkpoint loaded. ``genes`` is the former ``ec.genes``.
-    Raises `BadRequest`, with nothing written, if another process holds the run, no checkpoint is complete, or the
-    former genes are no longer valid.
+    ``words`` are those of the command line. ``amend`` is called once the directory is locked and the checkpoint loaded.
+    ``genes`` is the former ``ec.genes``. Raises `BadRequest`, with nothing written, if another process holds the run,
+    no checkpoint is complete, or the former genes are no longer valid.
     """
     from evorl.population.loop import Population
     from evorl.population.remap import remap_genes
@@ -231,7 +237,7 @@ def resume_run(
         with lock(directory), _told_at("resume"):
             tell_of_links(directory)
             state = built.load(directory, prepare)
-            with _attempt(directory, experiment):
+            with _attempt(directory, words, experiment):
                 amend()
                 yield directory, state
 
@@ -260,13 +266,15 @@ def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
 
 
 @contextmanager
-def _attempt(directory: Path, experiment: Experiment, source: Source | None = None) -> Iterator[None]:
+def _attempt(
+    directory: Path, words: Sequence[str], experiment: Experiment, source: Source | None = None
+) -> Iterator[None]:
     from evorl.record import failure
     from evorl.record.provenance import write_provenance
     from evorl.training.session import Interrupted
 
     with failure.recorded(directory, unless=Interrupted):
-        write_provenance(directory, experiment.seed, source=source, packages=experiment.packages)
+        write_provenance(directory, experiment.seed, words, source, experiment.packages)
         yield
 
 

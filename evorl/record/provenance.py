@@ -38,16 +38,16 @@ class Source(NamedTuple):
 def write_provenance(
     run_dir: Path,
     seed: int,
-    argv: list[str] | None = None,
+    words: Sequence[str],
     source: Source | None = None,
     packages: Sequence[str] = (),
 ) -> None:
     """Write ``provenance.json``; a resumed run appends to the list "resumed" of the existing file.
 
-    ``packages``: root modules outside evorl whose code the run uses. A damaged file is set aside: a run goes on without
-    it.
+    ``words``: those of the run. ``packages``: root modules outside evorl whose code the run uses. A damaged file is set
+    aside: a run goes on without it.
     """
-    present = provenance(seed, sys.argv if argv is None else argv)
+    present = provenance(seed, words)
     if packages:
         present["plugins"] = plugins.versions(packages)
     if source is not None:
@@ -83,12 +83,13 @@ def plugins_of(run_dir: Path) -> dict[str, str]:
         return {}
 
 
-def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
-    """Return versions, git commit, command line, seed, machine, threads and the time (UTC)."""
+def provenance(seed: int, words: Sequence[str]) -> dict[str, Any]:
+    """Return versions, git commit, program and words of the run, seed, machine, threads and the time (UTC)."""
     torch = sys.modules.get("torch")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "argv": [Path(argv[0]).name, *argv[1:]] if argv else [],  # the path of the program may contain a user name
+        # The program's path may contain a user name, and so may its words: those of a notebook, of a worker of Ray.
+        "argv": [*(Path(program).name for program in sys.argv[:1]), *words],
         "seed": seed,
         "versions": versions(),
         "git": git(Path(evorl.__file__).parent.parent),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -355,6 +356,20 @@ def test_a_sweep_may_be_of_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(evorl.sweep, "mdp=cartpole seed=1,2", SMALL).result()
     assert [run.directory.name for run in made] == ["0", "1"]
+
+
+def test_a_run_records_its_words_and_not_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a notebook are files of its user, and a worker of Ray has the addresses of its cluster."""
+    monkeypatch.setattr(sys, "argv", ["/opt/ipykernel_launcher.py", "-f", "/home/zaphod/kernel.json"])
+    made = evorl.run("mdp=cartpole rl=ppo", TINY)
+    gone_on = evorl.resume(made.directory, {"budget.steps": 1000})
+    (job,) = evorl.sweep("mdp=cartpole rl=ppo ", TINY, seed=[7])
+    for run, words in ((made, ["mdp=cartpole", "rl=ppo"]), (job, ["mdp=cartpole", "rl=ppo", "seed=7"])):
+        found = run.record.provenance["argv"]
+        assert found[0] == "ipykernel_launcher.py" and {*words} < {*found}
+        assert "/home/zaphod" not in json.dumps(run.record.provenance)
+    (later,) = gone_on.record.provenance["resumed"]
+    assert later["argv"] == ["ipykernel_launcher.py", f"resume={made.directory}", "budget.steps=1000"]
 
 
 def test_runs_of_two_threads_record_their_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
