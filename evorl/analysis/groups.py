@@ -299,14 +299,20 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
 
 
 def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """The periods of each run: null where it follows from a budget. Of runs with equal periods null if one's does."""
+    """The periods of each run: null where it follows from a budget or is what others have by default."""
     columns: dict[str, list[Any]] = {}
     for name in PARTS:
         key = f"{name}.every"
         if any(key in run.config for run in runs):
             steps = [in_steps(name, run.config) for run in runs]
             chosen = [_chosen_period(name, run) for run in runs]
-            columns[key] = [None] * len(runs) if len({*steps}) == 1 and None in chosen else chosen
+            defaults = [place for place, own in enumerate(chosen) if own is None]
+            of_budget = {(runs[place].config.get(BUDGET), steps[place]) for place in defaults}
+            of_all = {steps[place] for place in defaults}
+            columns[key] = [
+                None if of_all == {own} or (run.config.get(BUDGET), own) in of_budget else value
+                for run, own, value in zip(runs, steps, chosen, strict=True)
+            ]
     return columns
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,20 @@ def test_a_period_that_was_chosen_separates_groups() -> None:
     assert [group.label for group in group_runs(chosen)] == ["all runs"]
     alike = [period_run(1, 5_000, 500), period_run(2, 5_000, 500, "eval.every=500")]
     assert [group.label for group in group_runs(alike)] == ["all runs"]
+
+
+def test_a_chosen_period_is_that_of_runs_with_the_same_by_default() -> None:
+    """Also beside others; of another budget than theirs, where all defaults are this one."""
+    alike = [period_run(1, 5_000, 500), period_run(2, 5_000, 500, "eval.every=500")]
+    other = period_run(3, 5_000, 100, "eval.every=100")
+    longer = [period_run(4, 50_000, None), period_run(5, 50_000, 500, "eval.every=500")]
+
+    def seeds(several: Sequence[RunRecord]) -> dict[str, list[int]]:
+        return {group.label: [run.seed for run in group.runs] for group in group_runs(several)}
+
+    assert seeds([*alike, other]) == {"eval.every=100": [3], "eval.every=null": [1, 2]}
+    assert seeds([*alike, other, longer[1]]) == {"eval.every=100": [3], "eval.every=null": [1, 2, 5]}
+    assert seeds([*alike, *longer]) == {"eval.every=500": [5], "eval.every=null": [1, 2, 4]}
 
 
 def searched(home: Path, evolver: dict[str, Any]) -> list[RunRecord]:
