@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from typing import get_args
 
+from evorl.analysis import shown_run, sweeps
+from evorl.record import failure, provenance, result
+from evorl.record.core import RowFile
 from evorl.record.lock import is_locked
 from evorl.util.errors import BadRequest
 from evorl.util.loopback import LoopbackServer, Reply, running
@@ -22,9 +26,11 @@ EVERY_S = 2.0
 SHARE = 3.0
 """Seconds of rest for each second of composing, so that the runs keep the processor."""
 WRITTEN = (
-    *("metrics.jsonl", "population.jsonl", "jobs.jsonl", "result.json", "failure.json"),
-    *("sweep.json", "search.json"),
+    *(".hydra/config.yaml", provenance.FILE_NAME, "metrics.jsonl", *get_args(RowFile)),
+    *(result.FILE_NAME, failure.FILE_NAME, shown_run.FOLDER),
+    *(sweeps.INDEX_FILE, sweeps.SEARCH_FILE, sweeps.BEST_FILE),
 )
+"""What a page is made of, of a run and of a sweep."""
 
 
 class LiveServer(LoopbackServer):

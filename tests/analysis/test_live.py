@@ -9,11 +9,12 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from evorl.analysis import live
+from evorl.record.core import RowFile
 from evorl.util import loopback
 from evorl.util.errors import BadRequest
 
@@ -137,7 +138,9 @@ def test_a_page_is_composed_when_the_runs_have_changed(
 
 def test_the_state_changes_with_every_written_file(tmp_path: Path) -> None:
     known = [live.state_of([tmp_path])]
-    for name in ("metrics.jsonl", "result.json", "population.jsonl", "sweep.json"):
+    several = ("metrics.jsonl", *get_args(RowFile), "result.json", "failure.json", "provenance.json")
+    for name in (*several, ".hydra/config.yaml", "sweep.json", "search.json", "best.json", "videos/64-best.mp4"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}\n")
         known.append(live.state_of([tmp_path]))
     with (tmp_path / "metrics.jsonl").open("a") as file:
