@@ -33,6 +33,7 @@ from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest, Failure
 from evorl.util.names import check_can_be_made
 from evorl.util.text import as_json, say
+from evorl.util.typed import completed
 from evorl.util.types import Count, Natural
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from evorl.inference.module import PolicyModule
     from evorl.inference.side import OfSide
     from evorl.inference.units import Encode
+    from evorl.mdp.core import World
     from evorl.rl.core import Episode
     from evorl.rl.network_learner import NetworkLearner
     from evorl.training.experiment import Experiment
@@ -116,7 +118,7 @@ def export(request: Request) -> None:
         "opset": made.opset(), "evorl": __version__, "torch": torch.__version__,
         "run": run_dir.name, "step": step, **({} if individual is None else {"individual": individual.id}),
         **({} if side is None else {"side": request.side}),
-        **_origin(run_dir, experiment),
+        **_origin(run_dir, experiment, game),
     }  # fmt: skip
     described = description(module, request.format, world, about)
     run = program(made.content(described), module, request.format)
@@ -202,15 +204,19 @@ def _module(request: Request, learner: NetworkLearner[Any], encode: Encode) -> P
     return GodotModule(learner) if request.format == "godot" else PolicyModule(learner, request.deterministic, start)
 
 
-def _origin(run_dir: Path, experiment: Experiment) -> dict[str, Any]:
-    """Where the policy comes from: the run's seed, world and algorithm, and the commit that trained it."""
+def _origin(run_dir: Path, experiment: Experiment, game: World | None) -> dict[str, Any]:
+    """Where the policy comes from: the run's seed, world and algorithm, and the commit that trained it.
+
+    ``game``: the world of the policy alone, where the run has one for each.
+    """
     whole = config.read_run_config(run_dir, "run")
+    world = whole["mdp"] if game is None else completed({"_target_": whole["mdp"]["_target_"]}, game)
     try:
         known = run_directory.read_json(run_dir, provenance.FILE_NAME)
         trained = {name: known.get(name) for name in ("git", "versions")}
     except (OSError, ValueError, AttributeError):
         trained = {}
-    return {"seed": experiment.seed, "mdp": whole["mdp"], "rl": whole["rl"], "provenance": trained}
+    return {"seed": experiment.seed, "mdp": world, "rl": whole["rl"], "provenance": trained}
 
 
 def _played(request: Request, compared: Compared, experiment: Experiment) -> list[Episode]:

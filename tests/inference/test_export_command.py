@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from evolution_runs import CASES
 from harness import QUICK, WORLDS, go
 
 from evorl import evaluate
-from evorl.export import main
+from evorl.cli.config import experiment_of_run
+from evorl.export import _origin, main
 from evorl.inference.file import read_description
 from evorl.rl import evaluation
 
@@ -72,6 +75,25 @@ def test_a_long_comparison_says_how_far_it_is(
 def test_of_a_population(which: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     about = described(capsys, f"run={runs / 'evolved'}", f"out={tmp_path / 'p.onnx'}", f"checkpoint={which}")
     assert about["check"]["largest_difference"] < 1e-5
+
+
+def test_the_world_of_a_balanced_game_is_the_one_that_its_policy_plays(runs: Path) -> None:
+    """And not the designer's, which stands in the config of the run."""
+    made = experiment_of_run(runs / "pong")
+    speed, game = made.mdp.bat_speed, replace(made.mdp, bat_speed=made.mdp.bat_speed + 1)
+    own = _origin(runs / "pong", replace(made, mdp=game), game)["mdp"]
+    assert own["bat_speed"] == speed + 1 and own["rounds"] == made.mdp.rounds
+    assert own["_target_"] == _origin(runs / "pong", made, None)["mdp"]["_target_"]
+
+
+@pytest.mark.slow
+def test_of_a_balanced_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*CASES["balance"], "ec.population=2", "ec.episodes=2", "budget.steps=400", f"hydra.run.dir={tmp_path}/run")
+    assert go(*QUICK, *words) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "population.jsonl").read_text().splitlines()]
+    for row in rows[:2]:
+        words = (f"run={tmp_path}/run", f"individual={row['id']}", "episodes=1", f"out={tmp_path}/{row['id']}.onnx")
+        assert described(capsys, *words)["mdp"]["bat_speed"] == row["genes"]["mdp.bat_speed"]
 
 
 @pytest.mark.slow
