@@ -283,6 +283,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     """
     if args.multirun or asked(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
+    check_hydra(parse(args.overrides), sweep=False)
     with config.config_of(directory, "replay"):
         past = config.read_run_config(directory, "replay")
         places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]

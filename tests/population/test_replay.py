@@ -246,3 +246,20 @@ def test_people_without_a_line_in_their_journal(
     err = capsys.readouterr().err
     assert err.startswith(f"evorl: init: {file} has no line of individual ") and err.count("\n") == 1
     assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("hydra.verbose=true", "hydra.verbose: evorl keeps no log of Hydra's; leave it out"),
+        ("hydra.job.chdir=true", "hydra.job.chdir: runs stay in the working directory; leave it out"),
+        ("hydra.sweep.dir=x", "hydra.sweep.dir: is for --multirun; hydra.run.dir=x names the directory of one run"),
+    ],
+)
+def test_keys_of_hydra_that_do_nothing(
+    word: str, line: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert go(f"replay={whole}", word, f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert capsys.readouterr().err == f"evorl: {line}\n"
+    assert not (tmp_path / "again").exists()
