@@ -9,6 +9,7 @@ which ones exist is decided in `evorl.cli.refusals`. Verified for hydra-core 1.3
 from __future__ import annotations
 
 import argparse
+import logging
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
-from hydra.types import RunMode
+from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import split_key as split_key
 from omegaconf.errors import OmegaConfBaseException
@@ -92,6 +93,21 @@ def show_info(hydra: Hydra, args: argparse.Namespace, parser: argparse.ArgumentP
         hydra.show_cfg(name, args.overrides, cfg_type=args.cfg, package=args.package, resolve=args.resolve)
     else:
         hydra.show_info(args.info, config_name=name, overrides=args.overrides)
+
+
+def multirun(hydra: Hydra, name: str, task: TaskFunction, words: Sequence[str]) -> None:
+    """Let Hydra's sweeper and launcher run the jobs of these words.
+
+    Its launcher puts a handler of its own, of the standard output of that time, in place of those of the root logger.
+    They return at the end: this process may be a notebook, or a program with a log of its own.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        hydra.multirun(name, task, list(words))
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def repository_of(hydra: Hydra) -> ConfigRepository:

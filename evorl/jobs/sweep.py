@@ -29,7 +29,7 @@ from omegaconf import DictConfig, open_dict
 
 from evorl import __version__
 from evorl.cli import config
-from evorl.cli.hydra_internals import Hydra
+from evorl.cli.hydra_internals import Hydra, multirun
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse
 from evorl.cli.refusals import check_hydra, check_hydra_of_job
 from evorl.cluster.local import Local
@@ -169,7 +169,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):
-            hydra.multirun(name, task, [*words, f"{KEY}={command.quoted(str(directory))}"])
+            multirun(hydra, name, task, [*words, f"{KEY}={command.quoted(str(directory))}"])
             if job_search:
                 search_loop.name_best_job(job_search, directory)
     if job_search:

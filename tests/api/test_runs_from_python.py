@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -389,6 +390,15 @@ def test_runs_of_two_threads_record_their_own_words(tmp_path: Path, monkeypatch:
         words = (run.directory / ".hydra" / "overrides.yaml").read_text()
         assert f"- rl={rl}\n" in words and run.directory.parent.name == f"cartpole-{rl}-none"
         assert f"rl: {rl}\n" in (run.directory / ".hydra" / "hydra.yaml").read_text()
+
+
+def test_a_sweep_leaves_the_log_of_its_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra's handler writes to the standard output of its time, which a notebook's cell or a test has closed since."""
+    monkeypatch.setattr(sweep, "_outcome", lambda composed, directory: 1.0)
+    root = logging.getLogger()
+    before = [*root.handlers], root.level
+    evorl.sweep("mdp=cartpole seed=1,2", SMALL)
+    assert (root.handlers, root.level) == before
 
 
 def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
