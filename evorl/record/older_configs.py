@@ -25,6 +25,7 @@ def with_present_keys(config: Mapping[str, Any]) -> dict[str, Any]:
       learners of rollouts had a ``share`` in each part of ``replay``.
     * Evolution with a shared critic had ``tell_warm_up``.
     * The reward of football was ``goal``.
+    * ``mdp.time_limit`` of football beyond the scenario's own limit was ignored, and is refused today.
     * ``mdp.results`` of PettingZoo's environments took ``return`` and ``length``, which are evorl's own today.
     * ``mdp.time_limit`` beside ``mdp.kwargs.max_episode_steps`` was ignored, but with ``mdp.vector=true``, where the
       lesser one was the limit. Both together are refused today.
@@ -52,9 +53,18 @@ def _of_world(mdp: dict[str, Any]) -> dict[str, Any]:
     kind, names = mdp.get("_target_"), mdp.get("results")
     if kind == REMOTE and "processes" in mdp and (mdp.get("command") is None or mdp.get("protocol") == "godot_rl"):
         return {**mdp, "processes": 1}
+    if kind == FOOTBALL and isinstance(limit := mdp.get("time_limit"), int) and limit > _steps_of(mdp.get("scenario")):
+        return {**mdp, "time_limit": None}
     if kind == PETTING_ZOO and isinstance(names, list):
         return {**mdp, "results": [name for name in names if name not in ("return", "length")]}
     return mdp
+
+
+def _steps_of(scenario: Any) -> int:
+    """The steps after which a game of football ends (`evorl.mdp.football.world.SCENARIOS`)."""
+    if scenario == "1_vs_1_easy":
+        return 500
+    return 400 if str(scenario).startswith("academy") and scenario != "academy_single_goal_versus_lazy" else 3000
 
 
 def _of_limits(mdp: dict[str, Any]) -> dict[str, Any]:

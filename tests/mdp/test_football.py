@@ -185,6 +185,8 @@ def test_what_cannot_be_is_refused() -> None:
         Football(scenario="academy_korner")
     with pytest.raises(BadRequest, match=r"no scenario nowhere; there are: academy_empty_goal_close, .*_kaggle"):
         Football(scenario="nowhere")
+    with pytest.raises(BadRequest, match=r"^time_limit: academy_corner ends after 400 steps, so 401 does nothing; "):
+        Football(scenario="academy_corner", time_limit=401)
     assert Football(time_limit=10).longest_episode == 10 and Football().capped(900).longest_episode == 400
     assert len(SCENARIOS) == 18
 

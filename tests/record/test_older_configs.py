@@ -12,6 +12,7 @@ from harness import QUICK, experiment_of, fingerprint, go
 from evorl.analysis.runs import read_run
 from evorl.cli.config import compose, experiment_of_run, opened, read_run_config, resolved
 from evorl.mdp.football import Football
+from evorl.mdp.football.world import SCENARIOS
 from evorl.record.older_configs import FOOTBALL, P_CEM_RL, PETTING_ZOO, REMOTE, with_present_keys
 
 ATTENTIVE = {"candidates": 4.0, "anneal": 100_000, "distance": "cosine"}
@@ -67,6 +68,16 @@ def test_the_reward_of_football_had_another_name() -> None:
     assert with_present_keys({"mdp": football, "rl": {"gamma": 0.9}}) == {"mdp": football, "rl": {"gamma": 0.9}}
     assert with_present_keys({"mdp": soccer, "rl": rl}) == {"mdp": soccer, "rl": rl}
     assert Football().spec.rewards == ("scoring",)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_limit_of_football_beyond_the_scenarios_own_was_ignored(scenario: str) -> None:
+    own = SCENARIOS[scenario]
+    for limit, today in ((None, None), (9, 9), (own, own), (own + 1, None)):
+        config = {"_target_": FOOTBALL, "scenario": scenario, "time_limit": limit}
+        (found,) = with_present_keys({"mdp": config}).values()
+        assert found == {**config, "time_limit": today}
+        assert Football(scenario=scenario, time_limit=today).longest_episode == min(limit or own, own)
 
 
 def test_results_of_pettingzoo_took_the_place_of_evorls_own() -> None:

@@ -54,12 +54,15 @@ class Football(World):
     side: Side = "left"
     """The learner's team; random: drawn per episode."""
     time_limit: Count | None = None
-    """Environment steps after which a game is truncated; null: the scenario's own limit."""
+    """Environment steps after which a game is truncated, at most the scenario's own limit; null: that one."""
     budget: Count = 5_000_000
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
             raise BadRequest(f"no scenario {self.scenario}{nearest_or_all(self.scenario, SCENARIOS)}", "scenario")
+        if self.time_limit is not None and self.time_limit > (own := SCENARIOS[self.scenario]):
+            line = f"{self.scenario} ends after {own} steps, so {self.time_limit} does nothing; null is the same"
+            raise BadRequest(line, "time_limit")
         if not self.rewards or len(set(self.rewards)) < len(self.rewards):
             raise BadRequest("expected scoring, checkpoints, or both, once each", "rewards")
         if self.opponent == "self" and self.side == "right":
@@ -107,8 +110,7 @@ class Football(World):
 
     @property
     def longest_episode(self) -> int:
-        own = SCENARIOS[self.scenario]
-        return own if self.time_limit is None else min(self.time_limit, own)
+        return SCENARIOS[self.scenario] if self.time_limit is None else self.time_limit
 
     def capped(self, steps: int) -> Football:
         return replace(self, time_limit=min(steps, self.longest_episode))
