@@ -35,7 +35,7 @@ from evorl.mdp.core import (
 )
 from evorl.mdp.delay import name_of
 from evorl.mdp.event_loop import PausingLoop, run_all
-from evorl.mdp.forms import Mismatch
+from evorl.mdp.forms import Mismatch, NoResult
 from evorl.mdp.restarts import PAUSES_S, Restarts
 from evorl.mdp.turns import TurnBattle
 from evorl.util.errors import BadRequest
@@ -338,6 +338,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit, SavedAtAnyTime, ResultsS
             for entry in entries:
                 entry.break_off()
         try:
+            if isinstance(error, NoResult):  # of all slots
+                raise error
             if isinstance(error, Mismatch):
                 raise Mismatch(f"{name_of(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
             game.pause = self._restarts.add(game.slots[0], self._key(game), failures, steps, error)

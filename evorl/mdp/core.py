@@ -273,6 +273,9 @@ class World(Labels, ABC):
     def ready(self) -> None:
         """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""
 
+    def check_results(self) -> None:
+        """Raise `BadRequest` for a name in the config of a result that a random episode does not report."""
+
     def imports(self) -> tuple[tuple[str, str], ...]:
         """Return (key, root module) of what this config's values import. The run is refused unless each is trusted."""
         return ()

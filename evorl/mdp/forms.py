@@ -9,15 +9,15 @@ is boolean, or integers 0 and 1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from evorl.mdp.core import Array, Decisions, Spec, WorldError, heads
-from evorl.util.errors import Failure
+from evorl.util.errors import Failure, nearest_or_all
 
 LOG = logging.getLogger("evorl")
 _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
@@ -26,6 +26,16 @@ _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
 
 class Mismatch(WorldError, Failure):
     """Data of a world, or for a policy, does not have its declared form. The message is one line."""
+
+
+class NoResult(Mismatch):
+    """The last info of an episode has no number under a name that ``mdp.results`` asks for."""
+
+    @classmethod
+    def named(cls, name: str, info: Mapping[str, Any], of: str) -> Self:
+        """The error for a name that the last info ``of`` an environment, or of an agent, does not have."""
+        names = sorted(map(str, info)) or ["nothing"]
+        return cls(f"the last info of {of} has no {name!r}{nearest_or_all(name, names)}")
 
 
 class Form:

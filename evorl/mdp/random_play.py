@@ -11,6 +11,8 @@ import numpy as np
 from evorl.mdp.begin import begin
 from evorl.mdp.core import Array, Box, Spec, World, heads
 from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.forms import NoResult
+from evorl.util.errors import BadRequest
 from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes, generator
 
@@ -37,16 +39,30 @@ def result_names(world: World) -> frozenset[str] | None:
     Returns None if no episode ends within about `PATIENCE_S`, or if the world fails (training will report the cause).
     A copy of the world plays, so that processes forked later share nothing that a world opens at its first step.
     """
-    ends, draw = time.monotonic() + PATIENCE_S, generator("reported")
     try:
-        with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "reported"))) as arena:
-            while time.monotonic() < ends:
-                heartbeat()
-                decisions = arena.recv()
-                if decisions.results:
-                    return frozenset(decisions.results[0][1])
-                legal = [None if decisions.legal is None else decisions.legal[slot] for slot in decisions.slots]
-                arena.send(decisions.slots, np.stack([random_action(arena.spec, mask, draw) for mask in legal]))
+        return _first_results(world)
     except Exception:
         return None
+
+
+def check_asked(world: World) -> None:
+    """Play one random episode as `result_names` does. Raises `BadRequest` where its last info lacks a result."""
+    try:
+        _first_results(world)
+    except NoResult as error:
+        raise BadRequest(str(error), "mdp.results") from None
+    except Exception:
+        return  # training will report the cause
+
+
+def _first_results(world: World) -> frozenset[str] | None:
+    ends, draw = time.monotonic() + PATIENCE_S, generator("reported")
+    with closing(replace(world)) as own, closing(begin(own, own.sides, Episodes(0, "reported"))) as arena:
+        while time.monotonic() < ends:
+            heartbeat()
+            decisions = arena.recv()
+            if decisions.results:
+                return frozenset(decisions.results[0][1])
+            legal = [None if decisions.legal is None else decisions.legal[slot] for slot in decisions.slots]
+            arena.send(decisions.slots, np.stack([random_action(arena.spec, mask, draw) for mask in legal]))
     return None

@@ -148,13 +148,27 @@ def test_what_names_no_wrapper_is_refused_at_once(entry: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("missing", "has no 'missing', which mdp.results asks for; it has at, is_success, word"),
+        ("missing", r"^the last info of .*Goal.* has no 'missing'; there are: at, is_success, word$"),
+        ("is_sucess", r"has no 'is_sucess'; did you mean is_success\?$"),
         ("word", r"info\['word'\]"),
     ],
 )
-def test_an_info_without_the_number_ends_the_run_with_a_line(name: str, why: str) -> None:
+def test_an_info_without_the_number_is_told_before_the_run_and_ends_it(name: str, why: str) -> None:
     with pytest.raises(Mismatch, match=why):
         played(world(results=(name,)))
+    with pytest.raises(BadRequest, match=why.replace("^", "^mdp.results: ")) as refused:
+        world(results=("at", name)).check_results()
+    assert refused.value.key == "mdp.results"
+    world(results=("at", "is_success")).check_results()
+
+
+@pytest.mark.parametrize("words", [("rl=ppo",), ("ec=openai_es",)])
+def test_a_result_that_no_info_has_is_refused_before_anything_is_written(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go("mdp=cartpole", "mdp.results=[is_success]", *words, f"hydra.run.dir={tmp_path / 'a'}") == 2
+    line = "evorl: mdp.results: the last info of CartPole-v1 has no 'is_success'; there are: nothing\n"
+    assert capsys.readouterr().err == line and not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("name", ["return", "length", "a b", "return_x"])

@@ -163,8 +163,11 @@ def test_results_come_from_infos() -> None:
     assert [controller.result() for controller in battle.controllers] == [
         {"fitness": 2.0, "sum": 2.0}, {"fitness": 8.0, "sum": 8.0}, {"fitness": 10.0, "sum": 10.0},
     ]  # fmt: skip
-    with pytest.raises(Mismatch, match=r"the last info of ant has no 'score', which mdp\.results asks for"):
+    with pytest.raises(Mismatch, match=r"the last info of ant has no 'score'; there are: "):
         episode(replace(COUNTS, results=("score",)))[0].controllers[0].result()
+    replace(COUNTS, results=("sum",)).check_results()
+    with pytest.raises(BadRequest, match=r"^mdp\.results: the last info of \w+ has no 'summ'; did you mean sum\?$"):
+        replace(COUNTS, results=("summ",)).check_results()
 
 
 @pytest.mark.parametrize("name", ["return", "length", "a b", "return_x"])

@@ -15,7 +15,7 @@ import numpy as np
 from evorl.mdp.action_log import ActionLog, copied
 from evorl.mdp.core import Array, WorldError, first_choices, heads
 from evorl.mdp.decision_arrays import empty_decisions
-from evorl.mdp.forms import Form, Mismatch, Resolution
+from evorl.mdp.forms import Form, Mismatch, NoResult, Resolution
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.masks import LegalMasks
@@ -221,12 +221,15 @@ def env_id(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def _number(info: Mapping[str, Any], name: str, env: str) -> float:
-    """A number of an info, also a boolean. Raises `Mismatch`."""
+    """A number of an info, also a boolean. Raises `NoResult`."""
     if name not in info:
-        names = ", ".join(sorted(map(str, info))) or "nothing"
-        raise Mismatch(f"{env}: the last info has no {name!r}, which mdp.results asks for; it has {names}")
+        raise NoResult.named(name, info, env)
     value = info[name]
-    return float(value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value))
+    try:
+        number = value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value)
+    except Mismatch as error:
+        raise NoResult(str(error)) from None
+    return float(number)
 
 
 def _inputs(seen: Seen) -> tuple[Array, ...]:

@@ -25,6 +25,7 @@ from evorl.mdp.gymnasium.classic_control import ACTIONS, FEATURES, SIMULATORS, C
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
 from evorl.mdp.gymnasium.wrappers import parsed, transform_only, wrapped
 from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
+from evorl.mdp.random_play import check_asked
 from evorl.mdp.spec import check_result_names
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
@@ -127,6 +128,10 @@ class Gymnasium(World):
             env.close()
         if vectored:
             self._check_saved()
+
+    def check_results(self) -> None:
+        if self.results:
+            check_asked(self)
 
     def _check_saved(self) -> None:
         from evorl.mdp.gymnasium import probes

@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.mdp.core import Array, State, first_choices
 from evorl.mdp.forms import Form as ArrayForm
-from evorl.mdp.forms import Mismatch
+from evorl.mdp.forms import Mismatch, NoResult
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.pettingzoo.form import Form
 from evorl.mdp.random_play import random_action
@@ -108,7 +108,7 @@ class EnvGame(ABC):
         info = self._infos.get(side, {})
         for name in self._results:
             if name not in info:
-                raise Mismatch(f"the last info of {self._names[side]} has no {name!r}, which mdp.results asks for")
+                raise NoResult.named(name, info, self._names[side])
         return {"fitness": self.total(side), **{name: float(info[name]) for name in self._results}}
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import MDP, Array, Spec
 from evorl.mdp.pettingzoo.registry import LIBRARIES, Interface, Scalar, known_as, make
+from evorl.mdp.random_play import check_asked
 from evorl.mdp.spec import check_result_names
 from evorl.mdp.turns import IN_TURNS, RandomPlayer, TurnBattle
 from evorl.util.errors import BadRequest, nearest_or_all, reason
@@ -67,6 +68,10 @@ class PettingZoo(BattleWorld):
             raise BadRequest(f"{self.id} has no agent {self.side}{nearest_or_all(self.side, names)}", "side")
         if self.frame_skip != 1 and self.traits.in_turns:
             raise BadRequest(IN_TURNS, "frame_skip")
+
+    def check_results(self) -> None:
+        if self.results:
+            check_asked(self)
 
     @property
     def title(self) -> str:
