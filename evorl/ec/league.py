@@ -266,9 +266,10 @@ class Strategy:
         if own is None and self.agents[agent].policy == agent:  # it has not learned yet: its first slice again
             first = self.policies.by_number[agent]
             return Individual(number, first.genes, first.weights, (), self.told, "initial")
-        if own is None:
-            genes = self.space.begin(seeds.generator(self.seed, "successor", number), number)[0]
-            return Individual(number, genes, self.space.weights_of(number), (), self.told, "reset")
+        if own is None:  # it begins anew: the same way until a slice succeeds, after which it has another policy
+            anew = self.agents[agent].policy
+            genes = self.space.begin(seeds.generator(self.seed, "successor", anew), anew)[0]
+            return Individual(number, genes, self.space.weights_of(anew), (), self.told, "reset")
         source = own.individual
         return Individual(number, source.genes, source.weights, (source.id,), self.told, "goes on", source.memory)
 

@@ -11,7 +11,7 @@ import pytest
 from evorl.ec.core import Evaluation, Individual
 from evorl.ec.league import League, Strategy
 from evorl.ec.matchmaking import Payoffs, Player, Shares, bounded, matches
-from evorl.ec.space import Space
+from evorl.ec.space import Gene, Space
 from evorl.ops.payoffs import nash
 
 SPACE = Space(weights=2, fresh=lambda number: np.array([number, 0], np.float32))
@@ -226,6 +226,22 @@ def test_a_failed_first_slice_is_repeated_as_it_began(failed: int) -> None:
         again = evolver._queue[failed]
         assert (again.role, again.parents, again.memory) == ("initial", (), None) and again.id > failed
         assert np.array_equal(again.weights, first.weights) and np.array_equal(again.genes, first.genes)
+
+
+def test_a_failed_slice_after_a_reset_is_repeated_as_it_began() -> None:
+    space = Space((Gene("x", 0.0, 1.0),), 2, lambda number: np.full(2, number, np.float32))
+    hyper = League(population=3, league_exploiters=1, train_steps=10, snapshot=20, longest=40)
+    evolver, resumed = hyper.evolver(space, 7), hyper.evolver(space, 7)
+    slices(evolver, lambda agent, other: 1.0, 2)
+    first = evolver._queue[1]
+    for _ in range(2):
+        slices(evolver, lambda agent, other: 1.0, failed=1)
+        resumed.load_state_dict(evolver.state_dict())
+        for again in (evolver._queue[1], resumed._queue[1]):
+            assert (again.role, again.parents, again.memory) == ("reset", (), None) and again.id > first.id
+            assert np.array_equal(again.weights, first.weights) and np.array_equal(again.genes, first.genes)
+    former = evolver.policies.by_number[evolver.agents[1].policy]
+    assert not np.array_equal(first.genes, former.genes) and first.weights[0] > 3
 
 
 def test_the_oldest_snapshots_leave_and_their_policies_with_them() -> None:
