@@ -200,10 +200,14 @@ class Strategy:
         return {
             "generation": self.generation, "agents": [_name(agent) for agent in self.agents],
             "players": [_name(player) for player in players],
-            "policies": [self.policies.by_number[player.policy].id for player in players],
+            "policies": [self._learner(player.policy) for player in players],
             "score": [[self.payoffs.score(own.number, other.number) for other in players] for own in self.agents],
             "games": [[self.payoffs.games(own.number, other.number) for other in players] for own in self.agents],
         }  # fmt: skip
+
+    def _learner(self, policy: int) -> int | None:
+        """The id of the individual that has learned a policy; None for those that agents began with."""
+        return None if policy < self.hyper.population else policy - self.hyper.population
 
     # -------------------------------------------------------------- after a slice
 

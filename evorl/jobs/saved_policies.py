@@ -162,7 +162,8 @@ def _individual(
     from evorl.population.dispatch import with_weights
 
     evolver, how = _evolver(experiment, evolution, run)
-    kept = [*evolver.kept] if isinstance(evolver, Ranking) else []
+    # not the policies that agents of a league began with, whose ids are those of the first that learned from them
+    kept = [one for one in evolver.kept if one.memory is not None] if isinstance(evolver, Ranking) else []
     present = [*kept, *(evaluation.individual for evaluation in evolver.population)]
     if isinstance(evolver, Collecting):
         arrived = [evaluation.individual for evaluation in evolver.arrived]

@@ -155,6 +155,21 @@ def test_a_snapshot_can_be_evaluated(league: Path) -> None:
     assert str(saved.policy["moments"]) == str(packed.memory["learner"]["moments"]) != "None"
 
 
+def test_an_id_is_that_of_one_policy(league: Path) -> None:
+    """Individual 0 has learned from the policy that the first snapshot keeps, and left the league."""
+    evolver, tables = checkpoint.run_state(league)[1]["evolver"], (league / "payoffs.jsonl").read_text().splitlines()
+    kept = [one.id for one in unpack(evolver["policies"])]
+    assert 0 in kept and 0 not in evolver["population"]["individuals"]["id"]
+    with pytest.raises(BadRequest, match="individual: '0' is none that this checkpoint holds"):
+        saved_policy(config.experiment_of_run(league), *checkpoint_of(league, "latest"), 0)
+    for table in map(json.loads, tables):
+        agents = len(table["agents"])
+        assert table["policies"][agents : agents + 3] == [None] * 3
+        learned = [one for one in table["policies"][agents:] if one is not None]
+        assert len({*learned}) == len(learned) == len(table["policies"]) - agents - 3
+    assert json.loads(tables[0])["policies"][:agents] == [*range(agents)]
+
+
 def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
     entry = listed.read([f"{league}@all", f"{league}@best", "rule"])
     evolver = checkpoint.run_state(league)[1]["evolver"]
