@@ -16,9 +16,21 @@ from evorl.rl.evaluation import (
     play_slots,
 )
 from evorl.training.experiment import Experiment
+from evorl.training.train import errors_under_mdp
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 
 SLOTS = 256  # approximate episodes at once; a constant, since it decides the last bits
+
+
+def evaluation_world(world: World) -> World:
+    """Return the world that evaluations play. Raises `BadRequest` where only that form of it refuses its keys."""
+    try:
+        return world.evaluation_world()
+    except BadRequest:
+        raise
+    except ValueError as error:  # as for keys on the command line
+        raise BadRequest(str(error)) from None
 
 
 def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]) -> seeds.Episodes:
@@ -39,9 +51,12 @@ def play_keyed_episodes(
     deterministic: bool = True,
     count: Callable[[Array, Array], None] | None = None,
 ) -> list[Episode]:
-    """Play the episodes with these keys, in whole games. ``count`` sees slots and actions. Raises `NotFinite`."""
+    """Play the episodes with these keys, in whole games. ``count`` sees slots and actions.
+
+    Raises `NotFinite`, and `BadRequest` for a world that cannot begin."""
     width = in_whole_games(world, min(episodes, SLOTS))
-    arena = limited_arena(world, width, keys, max_steps)
+    with errors_under_mdp():
+        arena = limited_arena(world, width, keys, max_steps)
     try:
         noise = EvaluationNoise(arena, int(keys(0, 0)), deterministic)  # as independent as the episodes are
         done = play_slots(arena, learner, noise, episodes_per_slot(episodes, width), count=count)
@@ -53,8 +68,9 @@ def play_keyed_episodes(
 def play_fitness_episodes(
     experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
 ) -> list[Episode]:
-    """Play the episodes that give individual ``number`` its fitness. Raises `NotFinite`."""
-    world = experiment.mdp.evaluation_world()
+    """Play the episodes that give individual ``number`` its fitness. Raises what `play_keyed_episodes` does."""
+    with errors_under_mdp():
+        world = evaluation_world(experiment.mdp)
     width = in_whole_games(world, min(evolution.episodes, SLOTS))
     keys = fitness_episodes(seed, evolution, width // world.sides, [number])
     return play_keyed_episodes(

@@ -223,7 +223,9 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
 
 
 def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
-    """A copy of nested dataclasses and mappings with other values, which their ``__post_init__`` checks together."""
+    """A copy of nested dataclasses and mappings with other values, which their ``__post_init__`` checks together.
+
+    Raises `BadRequest`."""
     new = {}
     for name, branch in tree.items():
         old = node[name] if isinstance(node, Mapping) else getattr(node, name)
@@ -231,4 +233,11 @@ def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
             new[name] = _with_replaced(old, branch) if isinstance(branch, dict) else branch
         except BadRequest as error:
             raise error.under(name) from None
-    return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)
+    if isinstance(node, Mapping):
+        return {**node, **new}
+    try:
+        return replace(node, **new)
+    except BadRequest:
+        raise
+    except ValueError as error:  # as for keys on the command line
+        raise BadRequest(str(error)) from None

@@ -18,7 +18,7 @@ from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict, World
 from evorl.nets.statistics import Moments
-from evorl.population.episodes import SLOTS, fitness_episodes
+from evorl.population.episodes import SLOTS, evaluation_world, fitness_episodes
 from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.population.genes import genes, with_values
 from evorl.population.objectives import result_of_episodes
@@ -122,7 +122,7 @@ class PlayEvaluator:
         try:
             with closing(with_values(self.experiment, self.space.values(individual.genes)).mdp) as world:
                 with errors_under_mdp():
-                    evaluated = _capped_world(world.evaluation_world(), individual)
+                    evaluated = _capped_world(evaluation_world(world), individual)
                 return self._play(evaluated, [individual])
         except BadRequest as error:
             return [failed_result(self.evolution, str(error))]

@@ -125,21 +125,27 @@ class TrainEvaluator:
             seed = seeds.key(own.seed, "life", individual.id) >> 33
             run = Run(replace(own, seed=seed, cluster=Local(), ec=None, opponents=pooled or self.opponents))
         except BadRequest as error:
-            if not self.space.genes:  # without genes, every individual would fail
-                raise
-            return failed_result(self.evolution, str(error))
+            return self._refused(error)
+        # a child's schedules continue its parent's
+        run.steps = began = individual.memory["steps"] if individual.memory else 0
         try:
             pool = None if pooled is None or against is None else appointed(pooled, run.learner, against)
             if pool is not None:
                 assert isinstance(run.source, OpposedLockstep)
                 run.source.pool = pool
             return self._trained(run, individual, pool)
+        except BadRequest as error:  # of the world that evaluations play
+            return self._refused(error, run.steps - began)
         except WITHOUT_RESULT as error:
-            return failed_result(
-                self.evolution, why(error), run.steps - (individual.memory["steps"] if individual.memory else 0)
-            )
+            return failed_result(self.evolution, why(error), run.steps - began)
         finally:
             run.close()
+
+    def _refused(self, error: BadRequest, cost: int = 0) -> IndividualResult:
+        """The result of an individual whose genes are impossible together. Raises the error if there are no genes."""
+        if not self.space.genes:  # every individual would fail
+            raise error
+        return failed_result(self.evolution, str(error), cost)
 
     def _rewarding(self, own: Experiment, individual: Individual) -> World:
         """The world that an individual trains in, a copy, since its run closes it: with the reward of its genes."""
@@ -167,8 +173,7 @@ class TrainEvaluator:
     def _trained(self, run: Run, individual: Individual, pool: Appointed | None) -> IndividualResult:
         e = self.evolution
         layout = layout_of(run.learner)
-        # a child's schedules continue its parent's
-        run.steps = began = individual.memory["steps"] if individual.memory else 0
+        began = run.steps
         _inherit(run.learner, layout, individual.weights, individual.memory)
         end = trains_until(e, individual, began)
         while run.steps < end:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +18,8 @@ from evorl.ec.core import IndependentEvolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene
+from evorl.mdp.core import World
+from evorl.mdp.gymnasium.world import Gymnasium
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import FIXED, genes, with_values
 from evorl.population.results import IndividualResult
@@ -277,6 +279,42 @@ def test_a_world_that_cannot_begin_has_no_fitness(kind: type[IndependentEvolutio
     failed, other = (lives(band, evolution(*BOTH, kind=kind), [genome])[0] for genome in genomes)
     assert math.isnan(failed.objectives[0]) and other.failed == ""
     assert failed.failed.startswith("mdp.kwargs: evorl-test/Band-v0 cannot be made: ValueError: low must be below high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Gymnasium):
+    """Evaluations play a narrower form of it; a plain `ValueError` says that its class refuses what it is made of."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kwargs["low"] == self.kwargs["high"]:
+            raise ValueError("low and high are equal")
+
+    def evaluation_world(self) -> World:
+        return replace(self, kwargs={**self.kwargs, "low": float(self.kwargs["low"]) + 0.25})
+
+
+@pytest.mark.parametrize("kind", [SGA, PBT])
+@pytest.mark.parametrize(
+    ("high", "says"),
+    [
+        (0.5, "mdp: low and high are equal"),
+        (0.75, "mdp: low and high are equal"),
+        (0.6, "mdp.kwargs: evorl-test/Band-v0 cannot be made: ValueError: low must be below high"),
+    ],
+)
+def test_a_form_of_a_world_that_cannot_begin_has_no_fitness(
+    kind: type[IndependentEvolution], high: float, says: str, band: Experiment
+) -> None:
+    """Training takes 0.5 to 0.75, and evaluations do not; the range ends of both are possible alone."""
+    mdp = Judged(**{key.name: getattr(band.mdp, key.name) for key in fields(band.mdp)})
+    evolving = evolution(*BOTH, kind=kind)
+    failed, other = (
+        lives(replace(band, mdp=mdp), evolving, [{"mdp.kwargs.low": 0.5, "mdp.kwargs.high": end}])[0]
+        for end in (high, 1.2)
+    )
+    assert math.isnan(failed.objectives[0]) and failed.failed.startswith(says) and other.failed == ""
+    assert failed.cost == (64 if kind is PBT and high > 0.5 else 0)  # what it had trained for, a batch
 
 
 @pytest.mark.parametrize("evolving", [*([one] for one in BOTH), BOTH])
