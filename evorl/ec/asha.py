@@ -37,8 +37,7 @@ class ASHA(EarlyStopping):
         if self.s > self.rungs:
             raise BadRequest(f"r eta^s is more than R={self.R} units; s is {self.rungs} at most", "s")
 
-    @property
-    def notice(self) -> str:
+    def notice(self, slots: int) -> str:
         """Rungs are fixed by r and eta: the last one ends before R, unless that is a power away."""
         last = self.r * self.eta**self.rungs
         if last == self.R:

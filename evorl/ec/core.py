@@ -145,9 +145,9 @@ class Evolution(ABC):
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A new evolver with these hyper-parameters."""
 
-    @property
-    def notice(self) -> str:
-        """What its keys do that is probably not meant; empty where there is nothing to say."""
+    def notice(self, slots: int) -> str:
+        """What its keys do that is probably not meant, with so many evaluations in flight; empty if there is nothing to
+        say."""
         return ""
 
     @property

@@ -36,6 +36,13 @@ class Hyperband(EarlyStopping):
         if self.asynchronous:
             raise BadRequest("a rung waits for all of its configurations; take ec=asha", "asynchronous")
 
+    def notice(self, slots: int) -> str:
+        """No two rungs train at once, and the first one has the most configurations."""
+        most = self.size(self.rungs)
+        if slots <= most:
+            return ""
+        return f"at most {most} configurations train at once, those of a rung, and not {slots}; asha waits for no rung"
+
     def size(self, s: int) -> int:
         """n = ceil(B / R * eta^s / (s + 1)): configurations of bracket s, where B = (s_max + 1) R."""
         return ceil((self.rungs + 1) * int(self.eta**s) / (s + 1))

@@ -128,8 +128,8 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     warm_up = rl.warm_up if isinstance(rl, ReplayHyper) else 0
     if (ec is None or isinstance(ec, SharedCriticEvolution)) and warm_up >= steps:
         yield f"gradient steps begin after {warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
-    if ec is not None and ec.notice:
-        yield ec.notice
+    if ec is not None and (notice := ec.notice(ec.slots or ec.population)):
+        yield notice
     if not isinstance(ec, SharedCriticEvolution):
         return
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:

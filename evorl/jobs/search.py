@@ -83,6 +83,11 @@ class Search:
     """Environment steps between evaluations and checkpoints, where jobs are stopped early, by key."""
 
     @property
+    def at_once(self) -> int:
+        """The largest number of jobs in a batch."""
+        return self.keys.parallel or self.evolution.population
+
+    @property
     def inherits(self) -> bool:
         """Whether a child's job starts from its parent's run, as children inside a run inherit what was learned."""
         return self.evolution.lifetime == "train" and self.steps is None

@@ -87,7 +87,7 @@ class SearchState:
         keys, number = self.search.keys, len(self.rows)
         if number >= keys.jobs:
             return None
-        self._individuals = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
+        self._individuals = self.evolver.ask(min(keys.jobs - number, self.search.at_once))
         fresh = count(len({row["job"] for row in self.rows}))
         self.numbers = [self._going_on(individual, fresh) for individual in self._individuals]
         return [

@@ -153,8 +153,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
     for line in uneven_tuning(_choices(plan.composed) for plan in planned):
         say(line)
-    if job_search and job_search.evolution.notice:
-        say(job_search.evolution.notice)
+    if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
+        say(notice)
     place = Path(base.hydra.sweep.dir).absolute()
     if job_search:
         job_search.check(place, [plan.experiment for plan in planned])

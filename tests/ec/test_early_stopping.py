@@ -154,7 +154,7 @@ def test_asha_is_the_algorithm_of_its_paper(loss: Loss, r: int, R: int, eta: int
 )  # fmt: skip
 def test_asha_says_that_nothing_trains_to_the_end(keys: dict[str, int], notice: str) -> None:
     asha = ASHA(**keys)
-    assert asha.notice.removeprefix("no configuration trains to the end: the last rung ") == notice
+    assert asha.notice(8).removeprefix("no configuration trains to the end: the last rung ") == notice
     assert (asha.evolver(SPACE).parts[-1] == f"{asha.R}/{asha.R}") == (not notice)
 
 
@@ -216,6 +216,16 @@ def test_the_brackets_of_the_papers_example() -> None:
             ours.tell(one)
     first, second = sizes[:5], sizes[5:9]
     assert first == [(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)] and second == [(34, 3), (11, 9), (3, 27), (1, 81)]
+
+
+@pytest.mark.parametrize("keys", [{}, {"R": 16, "eta": 2}, {"R": 100, "r": 5}, {"R": 1}, {"R": 27, "eta": 4, "r": 2}])
+def test_hyperband_says_that_no_rung_has_as_many_configurations(keys: dict[str, int]) -> None:
+    h = Hyperband(**keys)
+    rungs, s_max = hyperband(h.R, h.eta, h.r, luck), h.rungs
+    most = max(len(next(rungs)) for _ in range((s_max + 1) * (s_max + 2) // 2))
+    assert h.notice(most) == ""
+    line = f"at most {most} configurations train at once, those of a rung, and not {most + 1}; asha waits for no rung"
+    assert h.notice(most + 1) == line
 
 
 # ------------------------------------------------------------------ both

@@ -185,22 +185,41 @@ def test_which_result_belongs_to_a_budget(tmp_path: Path) -> None:
         sound_result_after(lost, 100)
 
 
-def test_runs_and_searches_say_that_nothing_trains_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("of_run", "of_search", "key", "meant", "line"),
+    [
+        (
+            ("ec=asha", "ec.eta=3", "ec.R=4"), ASHA[:6], "hydra.sweeper.evolver.eta", 2,
+            "no configuration trains to the end: the last rung has 3 of R=4 units; R=9 is a power of eta=3",
+        ),
+        (
+            ("ec=hyperband", "ec.eta=2", "ec.R=4", "ec.slots=5"), HYPERBAND[:6], "hydra.sweeper.parallel", 4,
+            "at most 4 configurations train at once, those of a rung, and not 5; asha waits for no rung",
+        ),
+    ],
+)  # fmt: skip
+def test_runs_and_searches_say_what_is_probably_not_meant(
+    of_run: tuple[str, ...],
+    of_search: tuple[str, ...],
+    key: str,
+    meant: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = "no configuration trains to the end: the last rung has 3 of R=4 units; R=9 is a power of eta=3"
-    keys = ("ec.eta=3", "ec.R=4", "+ec.genes.rl.lr=[1e-4,1e-2]")
-    assert [*jobs._notices(experiment_of("mdp=cartpole", "rl=ppo", "ec=asha", *keys), keys)] == [line]
+    keys = (*of_run, "+ec.genes.rl.lr=[1e-4,1e-2]")
+    assert [*jobs._notices(experiment_of("mdp=cartpole", "rl=ppo", *keys), keys)] == [line]
 
     def stop(*_: Any, **__: Any) -> None:
         raise BadRequest("enough")
 
     monkeypatch.setattr(sweeps, "_check", stop)
-    words = ("--multirun", "mdp=cartpole", *QUICK, *ASHA[:6], "budget.steps=2048", f"hydra.sweep.dir={tmp_path}")
-    for eta, said in ((2, 0), (3, 1)):
-        assert go(*words, f"hydra.sweeper.evolver.eta={eta}") == 2
+    words = ("--multirun", "mdp=cartpole", *QUICK, *of_search, "budget.steps=2048", f"hydra.sweep.dir={tmp_path}")
+    for more in (0, 1):
+        assert go(*words, f"{key}={meant + more}") == 2
         out, err = capsys.readouterr()
-        assert out.splitlines().count(line) == said and err == "evorl: enough\n"
+        assert out.splitlines().count(line) == more and err == "evorl: enough\n"
 
 
 def begin(place: Path, number: int, words: list[str]) -> None:
