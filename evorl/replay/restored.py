@@ -18,10 +18,10 @@ class Restored:
     """
 
     def __init__(self, first: int = 0, frames: Sequence[int] | np.ndarray = (), held: int = 0) -> None:
-        self._first, self._held = first, held
+        self._first, self.held = first, held
         # of each transition and those after it
         self._needed = np.minimum.accumulate(np.array(frames, np.int64)[::-1])[::-1]
 
     def oldest(self, low: int) -> int:
         """The oldest of these transitions from which on all are whole, where frames before ``low`` are overwritten."""
-        return self._first + int(np.searchsorted(self._needed, max(low, self._held)))
+        return self._first + int(np.searchsorted(self._needed, max(low, self.held)))

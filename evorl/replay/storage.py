@@ -258,7 +258,7 @@ class Replay(Storage):
         place[0] = self.last_frame[new.column]
         # A first state is there if its whole stack is; else all frames of its stack are stored.
         oldest = self.stacks(place[0]).min(-1)
-        fresh = ~gapless | (oldest < self.frames - self.shape.shared)
+        fresh = ~gapless | (oldest < max(self.frames - self.shape.shared, self.restored.held))
         place[0, fresh] = NONE
         for back in reversed(range(self.shape.depth)):
             place[0, fresh] = self._add([x[0, fresh] for x in states], place[0, fresh], back)
@@ -352,7 +352,7 @@ class Replay(Storage):
     def held(self) -> tuple[AppendedRows, AppendedRows]:
         """The frames, by number of their array, and the transitions, by name, that present readers may need."""
         low = self._oldest_of_all() if self.count else 0
-        first = max(self.frames - self.shape.frames, 0)
+        first = max(self.frames - self.shape.frames, self.restored.held)
         frames = AppendedRows(first, self.frames, self._read_states)
         return frames, AppendedRows(low, self.count, self._read_transitions)
 

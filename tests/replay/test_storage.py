@@ -200,6 +200,22 @@ def test_a_ring_of_another_shape_reads_only_what_was_saved(seed: int, horizon: i
         compare(replay, twin, replay.oldest(replay.count), replay.count, int(rng.integers(1, 4)))
 
 
+@pytest.mark.parametrize("generations", [1, 2])
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_slot_that_was_silent_goes_on_in_a_much_larger_ring(spec: Spec, generations: int) -> None:
+    """The frame that it goes on from was overwritten before the state was saved, and lies within the larger ring."""
+    rng, twin = np.random.default_rng(5), Twin()
+    silent, other = (Column(i, rng, 0.1, spec) for i in range(2))
+    replay = Replay(spec, Shape(60, 2))
+    for column in (silent, *[other] * 30, silent):
+        for _ in range(generations if column is silent and twin.all else 0):
+            replay = restored(replay, 2, capacity=6000)
+        told = fragment([column], 4)
+        replay.append(told[0])
+        twin.append(*told)
+    compare(replay, twin, replay.oldest(replay.count), replay.count, 3)
+
+
 def test_a_shorter_length_reads_what_it_was_then() -> None:
     rng = np.random.default_rng(3)
     columns = [Column(i, rng, 0.1) for i in range(2)]
