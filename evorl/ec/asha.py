@@ -11,7 +11,7 @@ A failed configuration counts in its rung, with an infinite loss. Of equal confi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +60,8 @@ class Strategy(Promoting):
     def __init__(self, hyper: ASHA, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
         self.parts = [f"{hyper.r * hyper.eta ** (hyper.s + k)}/{hyper.R}" for k in range(hyper.rungs - hyper.s + 1)]
-        self.rungs: list[dict[int, float]] = [{} for _ in self.parts]  # the fitness of all that reached it, by id
+        self.rungs: list[list[tuple[float, int]]] = [[] for _ in self.parts]  # -fitness and id, in order, of all there
+        self.settled: set[int] = set()  # ids of those that were promoted, or failed
 
     @property
     def brood(self) -> int:
@@ -76,29 +77,36 @@ class Strategy(Promoting):
     def get_job(self, generator: np.random.Generator) -> Individual:
         """Algorithm 2, function get_job."""
         for k in reversed(range(len(self.rungs) - 1)):
-            if promotable := self.promotable(k):
-                self.population = [other for other in self.population if other is not promotable[0]]
-                return self.promoted(promotable[0], self.parts[k + 1])
+            if (number := self.promotable(k)) is not None:
+                best = next(evaluation for evaluation in self.population if evaluation.individual.id == number)
+                self.population = [other for other in self.population if other is not best]
+                self.settled.add(number)
+                return self.promoted(best, self.parts[k + 1])
         return self.drawn(generator, self.parts[0])
 
-    def promotable(self, k: int) -> Sequence[Evaluation]:
-        """Those among the best 1 / eta of rung k that were not promoted, the best first."""
-        rung = self.rungs[k]
-        candidates = sorted(rung, key=lambda i: (-rung[i], i))[: len(rung) // self.hyper.eta]
-        waiting = {evaluation.individual.id: evaluation for evaluation in self.population}
-        return [waiting[i] for i in candidates if i in waiting]
+    def promotable(self, k: int) -> int | None:
+        """The best one among the best 1 / eta of rung k that was not promoted; None if all were."""
+        candidates = self.rungs[k][: len(self.rungs[k]) // self.hyper.eta]
+        return next((number for _, number in candidates if number not in self.settled), None)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         for evaluation, f in zip(evaluations, fitness(evaluations).tolist(), strict=True):
-            self.rungs[self.parts.index(part(evaluation.individual))][evaluation.individual.id] = f
-        self.population = [*self.population, *top(evaluations, len(evaluations))]
+            insort(self.rungs[self.parts.index(part(evaluation.individual))], (-f, evaluation.individual.id))
+        waiting = top(evaluations, len(evaluations))
+        self.settled |= {one.individual.id for one in evaluations} - {one.individual.id for one in waiting}
+        self.population = [*self.population, *waiting]
         return {}
 
     def state_dict(self) -> StateDict:
-        rungs = {str(k): {"ids": [*rung], "fitness": np.array([*rung.values()])} for k, rung in enumerate(self.rungs)}
+        rungs = {
+            str(k): {"ids": [number for _, number in rung], "fitness": np.array([-worth for worth, _ in rung])}
+            for k, rung in enumerate(self.rungs)
+        }
         return {**super().state_dict(), "rungs": rungs}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         rungs = [state["rungs"][str(k)] for k in range(len(self.parts))]
-        self.rungs = [dict(zip(rung["ids"], np.asarray(rung["fitness"]).tolist(), strict=True)) for rung in rungs]
+        self.rungs = [sorted(zip((-np.asarray(rung["fitness"])).tolist(), rung["ids"], strict=True)) for rung in rungs]
+        waiting = {evaluation.individual.id for evaluation in self.population}
+        self.settled = {number for rung in self.rungs for _, number in rung} - waiting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -167,6 +168,20 @@ def test_asha_begins_to_promote_with_the_first_eta_results() -> None:
         shares.append((number, share * 16))
     assert shares[:6] == [(0, 1), (1, 1), (2, 1), (3, 1), (0, 4), (4, 1)]
     assert shares.index((0, 16)) == 20  # at once after the fourth of sixteen reached the middle rung
+
+
+def test_asha_does_not_sort_its_rungs_for_each_job() -> None:
+    """So ten thousand configurations cost the driver seconds."""
+    evolver = ASHA(eta=4, R=64).evolver(SPACE, seed=1)
+    told = [Evaluation(one, (luck(one.id, Fraction(1)),)) for one in evolver.ask(2000)]
+    evolver.tell(told)
+    began = time.process_time()
+    promoted = [one for _ in range(40) for one in evolver.ask(1)]
+    middle = time.process_time()
+    for _ in range(40):
+        best = sorted(told, key=lambda evaluation: (-evaluation.objectives[0], evaluation.individual.id))
+    assert [one.parents for one in promoted] == [(evaluation.individual.id,) for evaluation in best[:40]]
+    assert middle - began < time.process_time() - middle
 
 
 # ------------------------------------------------------------------ Hyperband
