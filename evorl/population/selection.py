@@ -206,8 +206,10 @@ class BestIndividual:
 
     @property
     def _latest(self) -> bool:
-        """Whether the last to come of equal individuals goes before the others. Where a fitness has a ceiling, such as a
-        share of games, many reach it by luck, and a later one is a child of more selection. An exact fitness has no luck.
+        """Whether the last to come of equal individuals goes before the others.
+
+        Where a fitness has a ceiling, such as a share of games, many reach it by luck, and a later one is a child of more
+        selection. An exact fitness has no luck.
         """
         return self.selection.candidates > 0
 
