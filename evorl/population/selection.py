@@ -208,7 +208,7 @@ class BestIndividual:
     def _latest(self) -> bool:
         """Whether the last to come of equal individuals goes before the others.
 
-        Where a fitness has a ceiling, such as a share of games, many reach it by luck, and a later one is a child of more
+        Where a fitness has a ceiling, such as a share of games, many reach it by luck, and a later one comes of more
         selection. An exact fitness has no luck.
         """
         return self.selection.candidates > 0
