@@ -292,10 +292,15 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
             leaves[key] = Path(str(value)).name  # another job of its sweep
         else:
             leaves[key] = run.choices.get(key, value)
-    # None is the default of the world, which another run may have set explicitly
-    if leaves.get("budget.steps", MISSING) is None:
-        leaves["budget.steps"] = run.config.get("mdp.budget")
+    if BUDGET in leaves:
+        leaves[BUDGET] = _budget(run)
     return leaves
+
+
+def _budget(run: RunRecord) -> Any:
+    """The budget in environment steps. None in a config is that of the world, which another run may have chosen."""
+    steps = run.config.get(BUDGET)
+    return run.config.get("mdp.budget") if steps is None else steps
 
 
 def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
@@ -307,10 +312,10 @@ def _period_columns(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
             steps = [in_steps(name, run.config) for run in runs]
             chosen = [_chosen_period(name, run) for run in runs]
             defaults = [place for place, own in enumerate(chosen) if own is None]
-            of_budget = {(runs[place].config.get(BUDGET), steps[place]) for place in defaults}
+            of_budget = {(_budget(runs[place]), steps[place]) for place in defaults}
             of_all = {steps[place] for place in defaults}
             columns[key] = [
-                None if of_all == {own} or (run.config.get(BUDGET), own) in of_budget else value
+                None if of_all == {own} or (_budget(run), own) in of_budget else value
                 for run, own, value in zip(runs, steps, chosen, strict=True)
             ]
     return columns

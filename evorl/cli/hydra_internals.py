@@ -98,15 +98,18 @@ def show_info(hydra: Hydra, args: argparse.Namespace, parser: argparse.ArgumentP
 def multirun(hydra: Hydra, name: str, task: TaskFunction, words: Sequence[str]) -> None:
     """Let Hydra's sweeper and launcher run the jobs of these words.
 
-    Its launcher puts a handler of its own, of the standard output of that time, in place of those of the root logger.
-    They return at the end: this process may be a notebook, or a program with a log of its own.
+    It puts a handler of its own, of the standard output of that time, in place of those of the root logger, and has
+    `logging.config` close all that `logging` knows of. This process may be a notebook, or a program with a log of its
+    own, so `logging` does not know of its handlers meanwhile, and they return at the end.
     """
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, known = logging.getLogger(), logging._handlerList  # type: ignore[attr-defined]
+    handlers, level, all_handlers = root.handlers[:], root.level, known[:]
+    known.clear()
     try:
         hydra.multirun(name, task, list(words))
     finally:
         root.handlers[:] = handlers
+        known[:0] = [handler for handler in all_handlers if handler() is not None]
         root.setLevel(level)
 
 

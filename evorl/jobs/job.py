@@ -155,6 +155,8 @@ def _new_work(
 
     known = None if before is None else source_of(Path(before))
     begins = start(data, None if known is None else known.step)
+    if begins is None:  # a policy that has learned may end its games otherwise than random actions
+        experiment.mdp.check_results()
     work = new_work(experiment, begins, data.get("replay"), others)
     if begins is None:
         return work, None

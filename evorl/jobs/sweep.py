@@ -344,7 +344,9 @@ def _build(planned: Sequence[Planned]) -> None:
     for plan in different.values():
         with job.explain_misfit(plan.composed, plan.data["init"]):
             others = run_players.others_of(plan.experiment, plan.data)
-            new_work(replace(plan.experiment, cluster=Local()), job.start(plan.data), None, others).close()
+            if (init := job.start(plan.data)) is None:
+                plan.experiment.mdp.check_results()
+            new_work(replace(plan.experiment, cluster=Local()), init, None, others).close()
 
 
 # ------------------------------------------------------------------ after the last job

@@ -17,7 +17,7 @@ from evorl.util.heartbeat import heartbeat
 from evorl.util.seed import Episodes, generator
 
 PATIENCE_S = 5.0
-"""Approximate limit on the wall time of the episode that `result_names` plays."""
+"""Approximate limit on the wall time of a random episode that shows a world's results."""
 
 
 def random_action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:

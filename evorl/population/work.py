@@ -36,7 +36,6 @@ def new_work(
     """
     if experiment.ec is not None and experiment.rl.learners > 1:
         raise BadRequest("individuals train side by side in the cluster's workers, with rl.learners=1", "rl.learners")
-    experiment.mdp.check_results()
     if isinstance(experiment.ec, SharedCriticEvolution):
         check(experiment, experiment.ec)
         jobs = [] if replay is None else read_journal(Path(replay), JobEntry, "replay")

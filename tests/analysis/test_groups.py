@@ -273,7 +273,7 @@ def test_games_of_atari_are_worlds_of_their_own() -> None:
     assert [*runs_by_world(runs(*games))] == ["Atari breakout", "Atari pong"]
 
 
-def period_run(seed: int, steps: int, every: int | None, *words: str) -> RunRecord:
+def period_run(seed: int, steps: int | None, every: int | None, *words: str) -> RunRecord:
     config = PPO | {"seed": seed, "mdp.budget": 25_000, "budget.steps": steps, "eval.every": every}
     return RunRecord(directory=Path(str(seed)), config=config, words=[f"budget.steps={steps}", *words])
 
@@ -306,6 +306,8 @@ def test_a_chosen_period_is_that_of_runs_with_the_same_by_default() -> None:
     assert seeds([*alike, other]) == {"eval.every=100": [3], "eval.every=null": [1, 2]}
     assert seeds([*alike, other, longer[1]]) == {"eval.every=100": [3], "eval.every=null": [1, 2, 5]}
     assert seeds([*alike, *longer]) == {"eval.every=500": [5], "eval.every=null": [1, 2, 4]}
+    whole, same = period_run(6, None, None), period_run(7, 25_000, 2_500, "eval.every=2500")
+    assert seeds([whole, same, alike[0]]) == {"all runs": [1, 6, 7]}
 
 
 def searched(home: Path, evolver: dict[str, Any]) -> list[RunRecord]:

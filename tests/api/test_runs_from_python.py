@@ -392,13 +392,25 @@ def test_runs_of_two_threads_record_their_own_words(tmp_path: Path, monkeypatch:
         assert f"rl: {rl}\n" in (run.directory / ".hydra" / "hydra.yaml").read_text()
 
 
-def test_a_sweep_leaves_the_log_of_its_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [None, "evorl.tests.program"])
+def test_a_sweep_leaves_the_log_of_its_program_alone(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hydra's handler writes to the standard output of its time, which a notebook's cell or a test has closed since."""
     monkeypatch.setattr(sweep, "_outcome", lambda composed, directory: 1.0)
-    root = logging.getLogger()
-    before = [*root.handlers], root.level
-    evorl.sweep("mdp=cartpole seed=1,2", SMALL)
-    assert (root.handlers, root.level) == before
+    root, logger, written = logging.getLogger(), logging.getLogger(name), logging.FileHandler(tmp_path / "log", "w")
+    logger.addHandler(written)
+    try:
+        before = [*root.handlers], root.level
+        logger.warning("before")
+        evorl.sweep("mdp=cartpole seed=1,2", SMALL)
+        logger.warning("after")
+        assert (root.handlers, root.level) == before
+        assert written in [known() for known in logging._handlerList], "what closes the handlers at the end"  # type: ignore[attr-defined]
+    finally:
+        logger.removeHandler(written)
+        written.close()
+    assert (tmp_path / "log").read_text() == "before\nafter\n"
 
 
 def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,6 +421,23 @@ def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkey
     monkeypatch.setattr(runs, "_command", lambda words: evorl.RunResult(tmp_path))
     found = [str(run.directory.relative_to(tmp_path)) for run in evorl.sweep("mdp=cartpole")]
     assert found == ["b/a", "a", "unlike/3", "unlike/11", "2", "10"]
+
+
+def test_results_are_asked_of_random_actions_only_where_a_policy_begins(
+    trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has learned may end its games otherwise, with other infos."""
+
+    def refuse(world: Gymnasium) -> None:
+        raise BadRequest("no such result", "mdp.results")
+
+    monkeypatch.setattr(Gymnasium, "check_results", refuse)
+    with pytest.raises(BadRequest, match="no such result"):
+        evorl.run("mdp=cartpole", SMALL)
+    with pytest.raises(BadRequest, match="no such result"):
+        evorl.sweep("mdp=cartpole seed=1,2", SMALL)
+    begun = evorl.run(f"mdp=cartpole init={trained.directory}", SMALL)
+    assert evorl.run(f"resume={begun.directory} budget.steps=512").metrics.index[-1] == 512
 
 
 def test_a_run_stays_where_it_is_when_the_program_goes_elsewhere(

@@ -103,6 +103,20 @@ def test_who_is_past_its_deadline_is_killed_once() -> None:
     assert end.worker == 0 and end.why == f"gave no sign for {DEADLINE_S:g} s" and killed == [0]
 
 
+def test_the_time_that_a_kill_takes_is_no_silence_of_others() -> None:
+    """The driver receives nothing meanwhile."""
+    killed = list[int]()
+    handles: Any = [worker(0, DEADLINE_S + 0.5), worker(1, DEADLINE_S - 0.1)]
+
+    def kill(number: int, life: int) -> None:
+        killed.append(number)
+        handles[1].process.signs.seconds += 1.0
+
+    launcher: Any = SimpleNamespace(exits=list, kill=kill)
+    monitor = HeartbeatMonitor(launcher, handles, DEADLINE_S)
+    assert [*monitor.kill_overdue(waited([]))] == [] and killed == [0]
+
+
 def test_a_sign_in_delivery_saves_a_worker() -> None:
     killed = list[int]()
     launcher: Any = SimpleNamespace(exits=list, kill=lambda worker, life: killed.append(worker))

@@ -119,6 +119,12 @@ def endless() -> list[Any]:
     return whole
 
 
+def nested(value: Any, times: int) -> Any:
+    for _ in range(times):
+        value = [value]
+    return value
+
+
 @dataclass
 class Dated:
     began: datetime
@@ -132,7 +138,7 @@ class Dated:
         np.array(["2020"], "M8[D]"), np.datetime64("2020"), datetime.now(UTC), {datetime.now(UTC)},
         Dated(datetime.now(UTC)),
         np.zeros([1] * (MAX_DIMENSIONS + 1)), np.full(2, 7, "u1").view("bool"), torch.eye(2).to_sparse(),
-        torch.zeros(2, device="meta"),
+        torch.zeros(2, device="meta"), nested(b"\xd6\xff0000", 480),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

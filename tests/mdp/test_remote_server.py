@@ -193,6 +193,7 @@ def test_a_server_without_a_file_left_rests_before_it_tries_again(
         server._socket = listens
         while not server._strangers:
             server.poll(1)
+        assert not server._refusal, "what comes later has other causes"
     assert caplog.messages == [f"a connection to {server.address.text} cannot be taken now: Too many open files"]
 
 

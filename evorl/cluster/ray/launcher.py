@@ -42,7 +42,7 @@ RETRY_S = (
 )
 NEWS_S = 0.2  # seconds after the end of an actor in which the end of Ray itself shows
 
-STACK_S = 2.0  # seconds for an actor to tell where its worker hangs
+STACK_S = 0.5  # seconds for an actor to tell where its worker hangs; the driver waits for it
 
 End = tuple[int, int | None, str]
 """How a worker ended: exit status, the member that it was running, and its stack."""

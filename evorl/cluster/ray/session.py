@@ -76,10 +76,12 @@ class Session:
         joined, wanted = ray.get_runtime_context().gcs_address, self.config.address
         if wanted in (None, "auto") or host_port(wanted) == host_port(joined):
             return
+        # by what the heads say of themselves: one may have several names and addresses
         with _errors_as_bad_request(wanted, "cluster.address"):
-            # by what the head says of itself: it may have several names and addresses
-            same = cluster_at(joined) == cluster_at(resolved_address(wanted)) != b""
-        if not same:
+            asked = cluster_at(resolved_address(wanted))
+        with _errors_as_bad_request(joined, "cluster.address"):
+            own = cluster_at(joined)
+        if not asked or asked != own:
             raise BadRequest(f"this process is part of the Ray at {joined} already, not of {wanted}", "cluster.address")
 
     def _check_gpus(self, workers: int) -> None:

@@ -174,11 +174,12 @@ class Packed:
         self.size = 0
         try:
             self.body = msgspec.msgpack.encode(value, enc_hook=self._encode_array)
+            timed = _may_have_time(self.body) and _has_time(_PLAIN.decode(self.body))
         except (ValueError, OverflowError, RecursionError) as error:  # not Unicode, beyond 64 bits, recursive
             raise TypeError(f"{type(error).__name__}: {error}") from None
         if len(self.body) > MAX_BODY:
             raise TypeError(f"{len(self.body)} bytes of plain data are too many to send; use arrays for large data")
-        if _may_have_time(self.body) and _has_time(_PLAIN.decode(self.body)):
+        if timed:
             raise TypeError("times with a time zone cannot be sent; their text or timestamp can")
 
     def _encode_array(self, value: Any) -> Any:

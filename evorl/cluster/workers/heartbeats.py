@@ -38,8 +38,9 @@ class HeartbeatMonitor:
             ends = time.monotonic() + GRACE_S
             while (left := ends - time.monotonic()) > 0:
                 receive(left)
+        overdue = [*filter(self._is_overdue, self._handles)]  # now: to kill takes time, in which nothing is received
         for handle in self._handles:
-            if self._is_overdue(handle):
+            if handle in overdue:
                 handle.process.signs.overdue = True
                 self._launcher.kill(handle.number, handle.process.life)
                 yield from self.exits()  # `kill` may have consumed the launcher's wake-up

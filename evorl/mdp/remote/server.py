@@ -298,7 +298,7 @@ class GameServer:
         """Refuse strangers that are silent, notice failed starts, and give out places."""
         moment = time.monotonic()
         if self._full_until is not None and moment > self._full_until:
-            self._full_until = None
+            self._full_until, self._refusal = None, ""
             self._selector.register(self._socket, selectors.EVENT_READ, self._accept)
         while self._strangers and moment - self._strangers[0].since > HELLO_S:
             self._refuse(self._strangers[0], f"said nothing for {HELLO_S:g} s")
