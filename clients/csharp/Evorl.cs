@@ -16,6 +16,7 @@
 using System;
 using System.Collections.Generic;
 using System.IO;
+using System.Linq;
 using System.Net.Sockets;
 using System.Text;
 using System.Text.RegularExpressions;
@@ -33,7 +34,7 @@ namespace Evorl
     {
         public float[][] Inputs;             // the numbers of each input; for uint8 inputs whole numbers
         public bool[] Legal = new bool[0];   // one for each choice, with masks
-        public float[] Reward = { 0 };
+        public float[] Reward;               // one for each reward that is offered; null: zeros
         public uint Cost;                    // environment steps since the side's last decision
         public double[] Results = new double[0]; // when it ends, in the order of the offer
         public bool Truncated;               // cut off, as by a time limit
@@ -54,7 +55,8 @@ namespace Evorl
         readonly Dictionary<long, Battle> battles = new Dictionary<long, Battle>();
         readonly bool[] bytes;
         readonly bool discrete, masked;
-        readonly int width;
+        readonly int width, rewards;
+        readonly int[] sizes;
         Columns columns;
         long heard, said; // messages that have come, and those that evorl knows of
 
@@ -68,6 +70,8 @@ namespace Evorl
             masked = offer.ContainsKey("masked") && (bool)offer["masked"];
             var inputs = (Dictionary<string, object>[])offer["inputs"];
             bytes = Array.ConvertAll(inputs, each => each.ContainsKey("dtype") && (string)each["dtype"] == "uint8");
+            sizes = Array.ConvertAll(inputs, each => ((Array)each["shape"]).Cast<object>().Aggregate(1, (size, n) => size * Convert.ToInt32(n)));
+            rewards = offer.ContainsKey("rewards") ? ((Array)offer["rewards"]).Length : 1;
             columns = new Columns(inputs.Length);
             var connected = Connected(address ?? Environment.GetEnvironmentVariable("EVORL_ADDRESS") ?? "");
             connected.NoDelay = true;
@@ -167,9 +171,15 @@ namespace Evorl
 
         internal void Forget(Battle battle) { battles.Remove(battle.Number); }
 
+        /// <summary>Add a row to the next message, or nothing of it if it is not as offered.</summary>
         internal void Add(Battle battle, int side, byte end, Row row)
         {
-            columns.Add(battle, side, end, row, bytes, masked);
+            var reward = row.Reward ?? new float[rewards];
+            if (reward.Length != rewards) throw new ArgumentException("a row has " + rewards + " rewards, and got " + reward.Length);
+            for (var k = 0; k < sizes.Length; k++)
+                if (row.Inputs[k].Length != sizes[k])
+                    throw new ArgumentException("input " + k + " has " + sizes[k] + " numbers, and a row had " + row.Inputs[k].Length);
+            columns.Add(battle, side, end, row, reward, bytes, masked);
         }
 
         void Flush()
@@ -244,13 +254,13 @@ namespace Evorl
             for (var k = 0; k < inputs; k++) this.inputs[k] = new MemoryStream();
         }
 
-        public void Add(Battle battle, int side, byte end, Row row, bool[] bytes, bool masked)
+        public void Add(Battle battle, int side, byte end, Row row, float[] reward, bool[] bytes, bool masked)
         {
             Write("battle", BitConverter.GetBytes((uint)battle.Number));
             Write("side", new[] { (byte)side });
             Write("cost", BitConverter.GetBytes(row.Cost));
             Write("end", new[] { end });
-            foreach (var x in row.Reward) Write("reward", BitConverter.GetBytes(x));
+            foreach (var x in reward) Write("reward", BitConverter.GetBytes(x));
             for (var k = 0; k < inputs.Length; k++)
                 foreach (var x in row.Inputs[k])
                 {

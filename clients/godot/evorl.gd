@@ -126,7 +126,11 @@ func _row(number, side, end, row):
 	_columns["side"].put_u8(side)
 	_columns["cost"].put_u32(row.get("cost", 0 if end == 0 else 1))
 	_columns["end"].put_u8(end)
-	var reward = row.get("reward", 0.0)
+	var reward = row.get("reward")
+	if reward == null:  # zeros
+		reward = []
+		for _name in _offer.get("rewards", ["reward"]):
+			reward.append(0.0)
 	for x in reward if reward is Array else [reward]:
 		_columns["reward"].put_float(x)
 	for k in range(_offer["inputs"].size()):

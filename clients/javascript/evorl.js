@@ -97,20 +97,22 @@
       this.inputs = this.kinds.map((kind) => new Column(kind));
     }
 
-    row(number, side, end, { inputs, legal = [], reward = 0, cost, results = {} }) {
-      const { columns } = this;
+    /* Add a row to the next message, or nothing of it if it is not as offered. */
+    row(number, side, end, { inputs, legal = [], reward = new Array(this.rewards).fill(0), cost, results = {} }) {
+      const { columns } = this, rewards = typeof reward === "number" ? [reward] : reward;
+      if (rewards.length !== this.rewards) throw new Error(`a row has ${this.rewards} rewards, and got ${rewards.length}`);
+      this.sizes.forEach((size, k) => {
+        const got = inputs[k] && inputs[k].length;
+        if (got !== size) throw new Error(`input '${this.offer.inputs[k].name}' has ${size} numbers, and a row had ${got}`);
+      });
       columns.battle.push([number]);
       columns.side.push([side]);
       columns.cost.push([cost]);
       columns.end.push([end]);
-      columns.reward.push(typeof reward === "number" ? [reward] : reward);
+      columns.reward.push(rewards);
       columns.legal.push(legal);
       if (end) columns.results.push(this.results.map((name) => results[name]));
-      this.sizes.forEach((size, k) => {
-        const values = inputs[k], got = values && values.length;
-        if (got !== size) throw new Error(`input '${this.offer.inputs[k].name}' has ${size} numbers, and a row had ${got}`);
-        this.inputs[k].push(values);
-      });
+      this.inputs.forEach((column, k) => column.push(inputs[k]));
       this.schedule();
     }
 
@@ -207,14 +209,13 @@
       this.rest = Buffer.alloc(0);
       this.socket.on("data", (data) => {
         this.rest = this.rest.length ? Buffer.concat([this.rest, data]) : data;
-        let at = 0;
-        while (this.rest.length - at >= 4) {
-          const size = this.rest.readUInt32LE(at);
-          if (this.rest.length - at - 4 < size) break;
-          client.take(this.rest.subarray(at + 4, at + 4 + size));
-          at += 4 + size;
+        while (this.rest.length >= 4) {
+          const size = this.rest.readUInt32LE(0);
+          if (this.rest.length - 4 < size) break;
+          const message = this.rest.subarray(4, 4 + size);
+          this.rest = this.rest.subarray(4 + size); // before it is played: no error plays it again
+          client.take(message);
         }
-        this.rest = this.rest.subarray(at);
       });
       this.socket.on("error", (error) => {
         if (!["EPIPE", "ECONNRESET"].includes(error.code)) client.why = client.why || error.message; // else evorl has ended

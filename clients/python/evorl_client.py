@@ -39,7 +39,7 @@ class Client:
     def __init__(self, offer, begin, address=None, token=None):
         self.offer, self._begin, self._battles = offer, begin, {}
         rewards, results = offer.get("rewards", ["reward"]), offer.get("results", [])
-        self._rewards, self._results = len(rewards), list(results)
+        self._no_reward, self._results = [0.0] * len(rewards), list(results)
         self._codes = ["f" if each.get("dtype", "float32") == "float32" else "B" for each in offer["inputs"]]
         self._names = [each.get("name", str(k)) for k, each in enumerate(offer["inputs"])]
         self._sizes = [prod(each["shape"]) for each in offer["inputs"]]
@@ -76,15 +76,20 @@ class Client:
         if not data:
             raise Closed
         self._buffer += data
-        at, end = 0, len(self._buffer)
-        while end - at >= 4:
-            (size,) = struct.unpack_from("<I", self._buffer, at)
-            if end - at - 4 < size:
-                break
-            self._take(unpack(bytes(self._buffer[at + 4 : at + 4 + size])))
-            at += 4 + size
-        del self._buffer[:at]
+        while (message := self._received()) is not None:
+            self._take(message)
         self._flush()
+
+    def _received(self):
+        """Take the next message from the buffer, so that no error plays it again; None if it has not come whole."""
+        if len(self._buffer) < 4:
+            return None
+        (size,) = struct.unpack_from("<I", self._buffer)
+        if len(self._buffer) - 4 < size:
+            return None
+        data = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return unpack(data)
 
     def fail(self, battle, why):
         """Give up a battle that cannot go on."""
@@ -132,12 +137,31 @@ class Client:
         self._inputs = [array(code) for code in self._codes]
 
     def _row(self, number, side, inputs, legal, reward, cost, end, results):
+        """Add a row to the next message, or nothing of it if it is not as offered."""
+        parts = [*self._columns.values(), *self._inputs]
+        lengths = [*map(len, parts)]
+        try:
+            self._extend(number, side, inputs, legal, reward, cost, end, results)
+        except Exception:
+            for part, length in zip(parts, lengths):
+                del part[length:]
+            raise
+        self._rows += 1
+
+    def _extend(self, number, side, inputs, legal, reward, cost, end, results):
         columns = self._columns
+        rewards = len(columns["reward"]) + len(self._no_reward)
         columns["battle"].append(number)
         columns["side"].append(side)
         columns["cost"].append(cost)
         columns["end"].append(end)
-        columns["reward"].extend((reward,) if self._rewards == 1 and not isinstance(reward, (list, tuple)) else reward)
+        if reward is None:
+            reward = self._no_reward
+        elif len(self._no_reward) == 1 and not isinstance(reward, (list, tuple)):
+            reward = (reward,)
+        columns["reward"].extend(reward)
+        if (more := len(columns["reward"]) - rewards) != 0:
+            raise ValueError(f"a row has {len(self._no_reward)} rewards, and got {len(self._no_reward) + more}")
         if len(inputs) != len(self._inputs):
             raise ValueError(f"a row has {len(self._inputs)} inputs ({', '.join(self._names)}), and got {len(inputs)}")
         for k, values in enumerate(inputs):
@@ -150,7 +174,6 @@ class Client:
             if lacking := [name for name in self._results if name not in results]:
                 raise ValueError(f"an episode ends without its result {lacking[0]!r}, which the offer names")
             columns["results"].extend([results[name] for name in self._results])
-        self._rows += 1
 
     def _take_input(self, k, values):
         column, before = self._inputs[k], len(self._inputs[k])
@@ -185,15 +208,15 @@ class Battle:
         self.number, self.seed, self.players, self._client, self.game = number, seed, players, client, None
         self.open = set(players)  # those of them whose episodes go on
 
-    def ask(self, side, inputs, legal=None, reward=0.0, cost=0):
+    def ask(self, side, inputs, legal=None, reward=None, cost=0):
         """Ask evorl to decide for a side.
 
         ``inputs``: a flat list of numbers, or bytes, for each input; ``legal``: 0 or 1 for each choice, with masks;
-        ``reward`` and ``cost``: what came of its last action, and the steps that it took.
+        ``reward`` and ``cost``: what came of its last action, a number or a list of them, and the steps that it took.
         """
         self._client._row(self.number, side, inputs, legal, reward, cost, GOES_ON, None)
 
-    def end(self, side, inputs, legal=None, reward=0.0, cost=1, results=None, truncated=False):
+    def end(self, side, inputs, legal=None, reward=None, cost=1, results=None, truncated=False):
         """End a side's episode, in the state ``inputs``; ``results`` has a number for each name that was offered."""
         end = TRUNCATED if truncated else TERMINATED
         self._client._row(self.number, side, inputs, legal, reward, cost, end, results or {})
