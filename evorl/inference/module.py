@@ -103,7 +103,8 @@ class PolicyModule(nn.Module):
 
     def _input_ports(self) -> Iterable[Port]:
         spec = self.spec
-        names = port_names([observation.name for observation in spec.inputs], ("mask", "state", "noise"))
+        reserved = ("mask", "state", "noise", *(port.name for port in self._output_ports()))
+        names = port_names([observation.name for observation in spec.inputs], reserved)
         for name, observation in zip(names, spec.inputs, strict=True):
             yield Port(name, "observation", observation.dtype, observation.shape)
         if spec.masked:

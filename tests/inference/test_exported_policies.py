@@ -72,6 +72,15 @@ def test_a_world_of_several_observations_with_hostile_names(form: Format) -> Non
     assert len({*names}) == len(names) and all(name.isidentifier() and name.isascii() for name in names)
 
 
+def test_an_observation_with_the_name_of_an_output() -> None:
+    spec = Spec(tuple(Input(name, (3,)) for name in ("action", "logits", "values", "next_state")), MultiDiscrete((3,)))
+    for net, last in (({}, "next_state"), ({"lstm": 4}, "next_state_2")):
+        compared = compared_on(spec, hidden=(8,), **net)
+        assert compared.agrees, (compared.difference, compared.wrong)
+        names = [port.name for port in compared.form.inputs if port.role == "observation"]
+        assert names == ["action_2", "logits_2", "values", last]  # a policy has no values
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_actions_without_bounds_and_with(deterministic: bool) -> None:
