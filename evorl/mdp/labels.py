@@ -13,7 +13,8 @@ class Binding(NamedTuple):
     """What a person at the keyboard chooses for a component of an action."""
 
     keys: tuple[str, ...]
-    """Keys that are held, by the names of KeyboardEvent.key in browsers; none: what is chosen without a key."""
+    """Keys that are held, by the names of KeyboardEvent.key in browsers, letters in lower case; none: what is chosen
+    without a key."""
     choice: int
     """For a continuous component `LOWEST`, `STILL` or `HIGHEST`."""
     label: str

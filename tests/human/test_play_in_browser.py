@@ -57,3 +57,19 @@ def test_a_point_is_played_by_keyboard(browser: Any) -> None:
         assert games.choices.side == 1
         page.close()
     assert wrong == []
+
+
+def test_a_letter_is_the_same_key_with_shift_or_caps_lock(browser: Any) -> None:
+    games = games_of("mdp=pong", "mdp.rounds=50", "rl=ppo")
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    with going(games) as server:
+        page.goto(server.url)
+        wait(page, PICTURES, lambda number: number > 5)
+        for event, key, held in (
+            ("down", "KeyJ", {"j"}), ("down", "Shift", {"j", "Shift"}), ("up", "KeyJ", {"Shift"}),
+            ("down", "KeyK", {"k", "Shift"}), ("up", "Shift", {"k"}), ("up", "KeyK", set()), ("down", "L", {"l"}),
+        ):  # fmt: skip
+            getattr(page.keyboard, event)(key)
+            wait(page, PICTURES, lambda _, held=held: games.held == held)
+        page.close()
