@@ -57,9 +57,10 @@ class Score:
     drawn: int = 0
     last: dict[str, float] = field(default_factory=dict)
 
-    def add(self, episode: Episode) -> None:
-        """Count a game by its points (`evorl.rl.points`)."""
-        won = points(episode)
+    def add(self, episode: Episode, others: float | None = None) -> None:
+        """Count a game by its points (`evorl.rl.points`); ``others``: the mean return of the policy's sides."""
+        other = None if others is None or "win" in episode.results else episode._replace(ret=others)
+        won = points(episode, other)
         self.won, self.lost, self.drawn = self.won + (won > 0.5), self.lost + (won < 0.5), self.drawn + (won == 0.5)
         self.last = {"return": episode.ret, **episode.results}
 
@@ -193,18 +194,19 @@ class _Game:
     def play(self) -> None:
         player = Player(self.arena, self.games.policy)
         still = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
-        episode: Episode | None = None
+        mine, ended = self.choices.side, dict[int, Episode]()
         self.pass_time(self.step_s)
-        while episode is None and not self.abandoned:
-            episode = self.decide(player, still)
-        if episode is not None:
-            self.score = episode.ret
-            self.games.scores[self.choices.opponent].add(episode)
+        while mine not in ended and not self.abandoned:
+            ended |= self.decide(player, still)
+        if mine in ended:
+            self.score = ended[mine].ret
+            others = self.others_return(player, ended) if self.choices.opponent == "policy" else None
+            self.games.scores[self.choices.opponent].add(ended[mine], others)
             self.show(over=True)  # with the last reward, which the picture at the end of the game came before
             self.wait(PAUSE_S)
 
-    def decide(self, player: Player, still: torch.Tensor) -> Episode | None:
-        """One decision of all who wait; the episode of the person if it is over."""
+    def decide(self, player: Player, still: torch.Tensor) -> dict[int, Episode]:
+        """One decision of all who wait; the episodes of the sides that are over."""
         mine, rows = self.choices.side, np.flatnonzero(player.waiting)
         decision = player.play(still)
         played = decision.played.numpy().copy()
@@ -215,11 +217,17 @@ class _Game:
             played[mine] = action_of(self.games.bindings[mine], self.arena.spec.action, self.games.held, legal)
         player.send(rows, decision._replace(played=torch.from_numpy(played)))
         decisions, over = player.recv()
-        ended = dict(over).get(mine)
+        ended = dict(over)
         self.score = float(player.returns[mine].sum())
-        if ended is None and not self.hooked:
+        if mine not in ended and not self.hooked:
             self.pass_time(decisions.cost * self.step_s)
         return ended
+
+    def others_return(self, player: Player, ended: dict[int, Episode]) -> float:
+        """The mean return of the other sides, of which one may be told of the end later than the person."""
+        others = [side for side in range(self.arena.slots) if side != self.choices.side]
+        returns = [ended[side].ret if side in ended else player.returns[side].sum() for side in others]
+        return float(np.mean(returns))
 
     def pass_time(self, seconds: float) -> None:
         """Show the picture, then let this time pass. Called from within worlds, it raises nothing."""

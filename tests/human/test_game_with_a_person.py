@@ -170,6 +170,27 @@ def test_scores_count_wins_and_draws() -> None:
     assert (score.won, score.lost, score.drawn) == (2, 2, 2)
 
 
+@pytest.mark.parametrize(("others", "won", "lost"), [(-5.0, 1, 0), (0.0, 0, 1)])
+def test_without_a_winner_the_greater_return_has_won(others: float, won: int, lost: int) -> None:
+    score = Score()
+    score.add(Episode(-1.0, 1.0, (-1.0,), {}), others)
+    assert (score.won, score.lost, score.drawn) == (won, lost, 0)
+    score.add(Episode(-1.0, 1.0, (-1.0,), {"win": 1.0}), others)
+    assert score.won == won + 1
+
+
+@pytest.mark.parametrize("opponent", ["policy", "rule"])
+def test_returns_are_compared_with_those_of_a_policy(opponent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, float | None]] = []
+    monkeypatch.setattr(Score, "add", lambda self, episode, others=None: told.append((episode.ret, others)))
+    games = games_of("mdp=pong", "mdp.rounds=1", "rl=ppo")
+    games.choose(speed=10.0, opponent=opponent)
+    with going(games) as server:
+        until(server, lambda _: told)
+    mine, others = told[0]
+    assert mine != 0 and others == (-mine if opponent == "policy" else None)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
