@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +35,8 @@ from evorl.util.types import Natural, Positive
 
 if TYPE_CHECKING:
     from evorl.human.game import Film
-    from evorl.mdp.core import Array, World
+    from evorl.mdp.core import World
+    from evorl.rl.films import Shown
 
 USAGE = "usage: python -m evorl.play run=RUN_DIR [side=1] [checkpoint=best]   (--help tells more)"
 
@@ -123,14 +125,18 @@ def film_writer(run_dir: Path, step: int, world: World) -> Film:
     """What writes the film of a game: ``videos/person-STEP-GAME``. Numbers go on after those of earlier sessions."""
     from evorl.human.game import STEP_S
     from evorl.record.video import write_video
+    from evorl.rl.films import at_rate, fps_of
 
     written = (re.match(rf"person-{step}-(\d+)\.", path.name) for path in (run_dir / "videos").glob("person-*"))
     first = max((int(found[1]) + 1 for found in written if found), default=0)
 
-    def write(frames: Iterator[Array], game: int) -> None:
+    def write(shown: Iterator[Shown], game: int) -> None:
+        fps = fps_of(world.seconds_per_step or STEP_S)
+        frames = at_rate(shown, fps)
+        if (begin := next(frames, None)) is None:  # another game was chosen before this one began
+            return
         run_directory.make_folder(run_dir, "videos")
-        fps = 1 / (world.seconds_per_step or STEP_S)
-        target = write_video(run_dir / "videos" / f"person-{step}-{first + game}", frames, min(fps, 60.0))
+        target = write_video(run_dir / "videos" / f"person-{step}-{first + game}", chain([begin], frames), fps)
         say(f"video: {target}")
 
     return write

@@ -20,6 +20,7 @@ from evorl.nets.distributions import noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode
 from evorl.rl.evaluation import MAX_STEPS, limited_arena
+from evorl.rl.films import Shown
 from evorl.rl.points import points
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -35,8 +36,8 @@ LOOK_S = 0.05
 """Between two looks whether the person has chosen another game."""
 
 
-Film = Callable[[Iterator[Array], int], None]
-"""Writes the pictures of the game with this number."""
+Film = Callable[[Iterator[Shown], int], None]
+"""Writes the pictures of the game with this number, with their times in the game."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Games:
         self.stopped = Event()
         self._heard = -AWAY_S  # when somebody asked last
         self._order = -1  # of the newest message about keys
-        self._frames: SimpleQueue[Array | None] | None = None
+        self._frames: SimpleQueue[Shown | None] | None = None
 
     # -------------------------------------------------------------- other threads
 
@@ -144,7 +145,7 @@ class Games:
         if self.film is None:
             yield
             return
-        frames: SimpleQueue[Array | None] = SimpleQueue()
+        frames: SimpleQueue[Shown | None] = SimpleQueue()
         writer = Thread(target=self.film, args=(_until_none(frames), game))
         writer.start()
         self._frames = frames
@@ -155,19 +156,19 @@ class Games:
             frames.put(None)
             writer.join()
 
-    def show(self, picture: Array, score: float, over: bool) -> None:
+    def show(self, shown: Shown, score: float, over: bool) -> None:
         if self._frames is not None:
-            self._frames.put(picture)
+            self._frames.put(shown)
         with self.changed:
             number = 0 if self.newest is None else self.newest.number + 1
-            self.newest = Frame(number, picture, score, over)
+            self.newest = Frame(number, shown[0], score, over)
             self.changed.notify_all()
 
     def away(self) -> bool:
         return time.monotonic() - self._heard > AWAY_S
 
 
-def _until_none(frames: SimpleQueue[Array | None]) -> Iterator[Array]:
+def _until_none(frames: SimpleQueue[Shown | None]) -> Iterator[Shown]:
     while (frame := frames.get()) is not None:
         yield frame
 
@@ -177,7 +178,8 @@ class _Game:
 
     def __init__(self, games: Games, arena: Arena, choices: Choices) -> None:
         self.games, self.arena, self.choices = games, arena, choices
-        self.step_s = (games.world.seconds_per_step or STEP_S) / choices.speed
+        self.step_s = games.world.seconds_per_step or STEP_S
+        self.at = 0.0  # seconds of the game, at any speed
         self.due = time.monotonic()
         self.score = 0.0
         self.hooked = isinstance(arena, FrameHook)
@@ -230,13 +232,14 @@ class _Game:
         return float(np.mean(returns))
 
     def pass_time(self, seconds: float) -> None:
-        """Show the picture, then let this time pass. Called from within worlds, it raises nothing."""
+        """Show the picture, then let this time of the game pass. Called from within worlds, it raises nothing."""
         if not self.abandoned:
             self.show()
-        self.wait(seconds)
+        self.at += seconds
+        self.wait(seconds / self.choices.speed)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the game's clock, and until a page is open."""
+        """Wait for the person's clock, and until a page is open."""
         self.due = max(self.due + seconds, time.monotonic())  # who was late does not hurry
         while not self.abandoned and (self.games.away() or time.monotonic() < self.due):
             self.games.stopped.wait(min(max(self.due - time.monotonic(), 0.001), LOOK_S))
@@ -244,7 +247,7 @@ class _Game:
     def show(self, over: bool = False) -> None:
         picture = self.arena.render(0)
         assert picture is not None  # check_draws
-        self.games.show(np.array(picture), self.score, over)
+        self.games.show((np.array(picture), self.at), self.score, over)
 
 
 def check_draws(world: World) -> None:

@@ -84,7 +84,7 @@ def film_of_game(
     """Return the film of the first game in the arena that ``begin`` starts; ``noise`` is that of the next decisions."""
     clock = steps_per_second is None
     step_s = (world.seconds_per_step or 1 / STEPS_PER_S) if steps_per_second is None else 1 / steps_per_second
-    fps = 1 / (step_s * math.ceil(1 / (step_s * MOST_FPS)))
+    fps = fps_of(step_s)
 
     def play() -> Iterator[Array]:
         arena = begin()
@@ -98,6 +98,11 @@ def film_of_game(
 
 def _no_noise(player: Player) -> Tensor:
     return torch.zeros(player.arena.slots, noise_size(player.arena.spec.action))
+
+
+def fps_of(step_s: float) -> float:
+    """Pictures a second of a film of a world whose environment steps take so long."""
+    return 1 / (step_s * math.ceil(1 / (step_s * MOST_FPS)))
 
 
 def at_rate(shown: Iterable[Shown], fps: float) -> Iterator[Array]:

@@ -94,9 +94,32 @@ def test_films_of_a_further_session_are_further_files(tmp_path: Path) -> None:
     for session in range(2):
         write = film_writer(tmp_path, 500, world)
         for game in range(2):
-            write(iter([np.full((32, 32, 3), 90 * session + game, np.uint8)] * 2), game)
+            write(((np.full((32, 32, 3), 90 * session + game, np.uint8), at) for at in (0.0, 0.1)), game)
     names = sorted(path.stem for path in (tmp_path / "videos").iterdir())
     assert names == [f"person-500-{number}" for number in range(4)]
+
+
+def test_a_game_that_was_over_before_its_first_picture_has_no_film(tmp_path: Path) -> None:
+    film_writer(tmp_path, 500, experiment_of("mdp=pong").mdp)(iter(()), 0)
+    assert not (tmp_path / "videos").exists()
+
+
+@pytest.mark.parametrize("skip", [1, 4])
+def test_a_film_with_repeated_actions_has_the_speed_of_the_game(skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    def written(path: Path, frames: Iterator[Any], fps: float) -> Path:
+        seen.append(sum(1 for _ in frames) / fps)
+        return path
+
+    monkeypatch.setattr("evorl.record.video.write_video", written)
+    monkeypatch.setattr("evorl.util.run_directory.make_folder", lambda *_: None)
+    words = ("mdp=pong", "mdp.rounds=1", "mdp.round_steps=20", f"mdp.frame_skip={skip}", "rl=ppo")
+    games = games_of(*words, film=film_writer(Path("none"), 0, experiment_of(*words).mdp))
+    games.choose(speed=10.0)
+    with going(games) as server:
+        until(server, lambda state: state["over"])
+    assert seen[0] == pytest.approx(20 / 30, abs=4 / 30)
 
 
 def heights(games: Games) -> list[float]:
