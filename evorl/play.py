@@ -18,11 +18,13 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
 import os
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Thread
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from evorl.cli import config
@@ -34,7 +36,7 @@ from evorl.util.text import say
 from evorl.util.types import Natural, Positive
 
 if TYPE_CHECKING:
-    from evorl.human.game import Film
+    from evorl.human.game import Film, Games
     from evorl.mdp.core import World
     from evorl.rl.films import Shown
 
@@ -105,12 +107,32 @@ def play(request: Request) -> None:
     with running(GameServer(games, f"{run_dir.name}, step {step:,}")) as server:
         say(f"play at {server.url} (Ctrl-C ends it)")
         thread.start()
+        caught = stopped_by_signals(games) if film else []
         try:
             thread.join()
         finally:
             games.stopped.set()
+        for number in caught:
+            signal.raise_signal(number)
     if failed:
         raise failed[0]
+
+
+def stopped_by_signals(games: Games) -> list[int]:
+    """Let the first SIGINT or SIGTERM end the games, and with them their last film; return the list that it enters.
+
+    Another one leaves at once.
+    """
+    caught: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        games.stopped.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    return caught
 
 
 def with_sides(world: World) -> None:

@@ -78,7 +78,10 @@ def _strip(caption: str, width: int) -> Frame:
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
     """Encode H.264 through ffmpeg's standard input, one frame in memory at a time."""
     first = next(frames)
-    with subprocess.Popen(_ffmpeg(path, first, fps), stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ffmpeg:
+    with subprocess.Popen(
+        _ffmpeg(path, first, fps), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C does not end it, which may have to finish a film
+    ) as ffmpeg:  # fmt: skip
         assert ffmpeg.stdin is not None
         try:
             with suppress(BrokenPipeError):  # ffmpeg has exited: its stderr is read below

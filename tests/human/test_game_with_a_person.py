@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -244,7 +246,10 @@ def test_a_bad_request_is_one_line(
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_it_is_stopped(runs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_until_it_is_stopped_and_finishes_its_film(
+    number: signal.Signals, runs: Path, tmp_path: Path
+) -> None:
     process = start(f"run={runs / 'pong'}", "film=true", "speed=2", entry="play", cwd=tmp_path)
     try:
         ends, text = time.monotonic() + PATIENCE_S, ""
@@ -253,14 +258,16 @@ def test_the_command_serves_until_it_is_stopped(runs: Path, tmp_path: Path) -> N
             text = (tmp_path / "out").read_text()
         url = next(word for word in text.split() if word.startswith("http://127.0.0.1:"))
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        number = -1
+        shown = -1
         for _ in range(3):
-            with opener.open(f"{url}frame?after={number}", timeout=PATIENCE_S) as answer:
-                number = json.loads(answer.headers["X-State"])["number"]
-        assert number > 0
+            with opener.open(f"{url}frame?after={shown}", timeout=PATIENCE_S) as answer:
+                shown = json.loads(answer.headers["X-State"])["number"]
+        assert shown > 0
     finally:
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 143
+        os.killpg(process.pid, number)  # all processes of the terminal, as Ctrl-C does
+        assert process.wait(PATIENCE_S) == 128 + number
+    (film,) = [line.split()[1] for line in (tmp_path / "out").read_text().splitlines() if line.startswith("video: ")]
+    assert Path(film).stat().st_size > 0 and not [*Path(film).parent.glob(".*")]
 
 
 def test_a_world_without_pictures_or_sides_is_refused() -> None:
