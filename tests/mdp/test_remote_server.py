@@ -14,12 +14,13 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pytest
-from remote_games import opened
+from remote_games import Records, opened
 
 from evorl.cluster.core import Stopped
 from evorl.mdp.remote.connection import MAX_WHY, Connection
 from evorl.mdp.remote.link import LENGTH, Link
 from evorl.mdp.remote.messages import Cut, Unplayable
+from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import GameServer, Settings
 from evorl.mdp.remote.websocket import BINARY, CLOSE
 from evorl.util.heartbeat import send_heartbeat
@@ -231,3 +232,14 @@ def test_a_battle_with_two_bad_rows_is_lost_once(
             if len(slots) == 2:
                 arena.send(np.array([0, 1]), np.zeros((2, 1), np.int32))
     assert [message.partition(": ")[2] for message in caplog.messages] == ["1 of 1 battles begin anew"] * 2
+
+
+def test_more_processes_than_may_run_are_refused_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.remote.server.MAX_PROCESSES", 2)
+    one = f"import sys; sys.path.insert(0, '{CLIENTS / 'python'}'); import evorl_client, tag"
+    one += "; evorl_client.Client(dict(tag.OFFER, battles=1), tag.Tag).run()"
+    with opened(6, f'{sys.executable} -c "{one}"') as arena:
+        few = "2 processes, which play 1 battles each, are not enough"
+        with pytest.raises(Unplayable, match=few):
+            Records(arena).play(1)
+        assert arena._battles._server._started == 1  # type: ignore[attr-defined]

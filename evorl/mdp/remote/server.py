@@ -347,9 +347,10 @@ class GameServer:
     def _start_more(self) -> None:
         """Start processes for battles that those which run cannot play."""
         each = self.offer.hello.battles
-        for _ in range(-(-len(self._queue) // each)):
-            if len(self._processes) == MAX_PROCESSES:
-                raise Unplayable(f"{MAX_PROCESSES} processes, which play {each} battles each, are not enough")
+        more = -(-len(self._queue) // each)
+        if len(self._processes) + more > MAX_PROCESSES:
+            raise Unplayable(f"{MAX_PROCESSES} processes, which play {each} battles each, are not enough")
+        for _ in range(more):
             self._start()
 
     def _check_patience(self, wanted: bool) -> None:
