@@ -15,12 +15,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import yaml
-from hydra import version
+from hydra import conf, version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra._internal.hydra import Hydra as Hydra
@@ -111,6 +112,16 @@ def multirun(hydra: Hydra, name: str, task: TaskFunction, words: Sequence[str]) 
         root.handlers[:] = handlers
         known[:0] = [handler for handler in all_handlers if handler() is not None]
         root.setLevel(level)
+
+
+@cache
+def known_logs(kind: str) -> list[Any]:
+    """The configs of ``hydra_logging`` or ``job_logging`` that come with Hydra and write no file.
+
+    They are read from Hydra's own folder: a config folder may have files of the same names.
+    """
+    files = sorted((Path(conf.__path__[0]) / "hydra" / kind).glob("*.yaml"))
+    return [config for config in map(yaml.safe_load, map(Path.read_text, files)) if "FileHandler" not in str(config)]
 
 
 def repository_of(hydra: Hydra) -> ConfigRepository:

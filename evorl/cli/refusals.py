@@ -22,7 +22,7 @@ from evorl.cli.foreign_words import renamed
 from evorl.cli.former_keys import present_words
 from evorl.cli.groups import PLUGIN, choices_below, files_of, options, providers
 from evorl.cli.hints import below, check_foreign, in_place_of, value_of
-from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, compose_choices, split_key
+from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, compose_choices, known_logs, split_key
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, first_line, format_value, lookup, unresolved
 from evorl.cli.targets import import_class, trusted
 from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
@@ -38,6 +38,8 @@ UNUSED = {
     "hydra.verbose": "evorl keeps no log of Hydra's; leave it out",
 }
 """Keys of Hydra that mean nothing to evorl unless they are null or false; in a sweep its launchers follow them."""
+LOGS = ("hydra_logging", "job_logging")
+"""Keys of Hydra with configs of `logging`. Its launchers apply them, and such a config can name code that it calls."""
 SHOWN = 4
 """Where a group has no choice yet, the message of an unknown key names at most so many of those that have the key."""
 ALIKE = 0.8
@@ -120,10 +122,13 @@ def check_hydra(words: Sequence[Override], sweep: bool) -> None:
 
 
 def check_hydra_of_job(composed: DictConfig) -> None:
-    """Raise `BadRequest` for one of `UNUSED` where a config file of a sweep sets it."""
+    """Raise `BadRequest` for what a config file of a sweep sets: one of `UNUSED`, or a log that is not Hydra's own."""
     for key, why in UNUSED.items():
         if unresolved(lookup(composed, key)) not in (None, False):
             raise BadRequest(why, key)
+    for kind in LOGS:
+        if OmegaConf.to_container(composed.hydra._get_node(kind)) not in known_logs(kind):
+            raise BadRequest("can run code, and evorl keeps no log of Hydra's; leave it out", f"hydra.{kind}")
 
 
 # ------------------------------------------------------------------ choices of a group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
@@ -12,7 +13,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from msgspec import Meta
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from evorl.cli.config import task_words
+from evorl.cli.overrides import first_line, parse
+from evorl.cli.targets import trusted
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Natural, NonNegative
@@ -52,12 +57,42 @@ def check(base: DictConfig) -> None:
         names = [f"{launcher.__module__}.{launcher.__name__}" for launcher in known]
         if target not in names:
             raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
+        _check_inside(base, part)
     if rays:
         for name, keys in (("init", RayInit), ("remote", RayRemote)):
             options = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
             assert isinstance(options, dict)
             ray_keys = {field.name for field in fields(keys)}
             typed({str(key): x for key, x in options.items() if key in ray_keys}, keys, f"hydra.launcher.ray.{name}")
+
+
+def _check_inside(base: DictConfig, part: str) -> None:
+    """Raise `BadRequest` for code inside a launcher or sweeper, which Hydra would run, unless it is trusted."""
+    from evorl.jobs.search import is_search
+
+    try:
+        inside = cast(dict[str, Any], OmegaConf.to_container(base.hydra[part], resolve=True))
+    except OmegaConfBaseException as error:
+        raise BadRequest(first_line(error), str(error.full_key or f"hydra.{part}")) from None
+    del inside["_target_"]
+    if part == "sweeper" and is_search(base):
+        inside.pop("evolver", None)  # which evorl makes
+    for key, target in _targets(inside, f"hydra.{part}"):
+        root = target.partition(".")[0]
+        if root not in trusted(parse(task_words(base))):
+            raise BadRequest(f"Hydra would run {target}; to allow it add 'trust=[{root}]' to the command line", key)
+
+
+def _targets(tree: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every ``_target_`` in a tree, with its key."""
+    if isinstance(tree, dict):
+        if "_target_" in tree:
+            yield f"{key}._target_", str(tree["_target_"])
+        for name, child in tree.items():
+            yield from _targets(child, f"{key}.{name}")
+    elif isinstance(tree, list):
+        for number, child in enumerate(tree):
+            yield from _targets(child, f"{key}[{number}]")
 
 
 def start_ray(base: DictConfig) -> None:

@@ -144,6 +144,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
+    check_hydra_of_job(base)
     launchers.check(base)
     HydraConfig.instance().set_config(base)
     job_search = search.read_search(base, hydra) if search.is_search(base) else None

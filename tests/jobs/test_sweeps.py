@@ -10,11 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import QUICK, fingerprint, go, start
+from harness import QUICK, ROOT, fingerprint, go, start
+from hydra.types import RunMode
 from sweeping import Sweep, trained_once
 
 from evorl.analysis import sweeps
 from evorl.cli.config import experiment_of_run
+from evorl.cli.hydra_internals import open_composer
+from evorl.cli.refusals import check_hydra_of_job
 from evorl.cluster.ray import Ray
 from evorl.jobs.sweep import _interruptible, _show
 from evorl.record.lock import lock
@@ -240,6 +243,51 @@ def test_a_key_of_hydra_that_launchers_follow_is_refused_in_a_file_too(
     assert go("--multirun", "--config-dir", str(tmp_path), "-cn", "mine", *words) == 2
     assert capsys.readouterr().err == "evorl: hydra.output_subdir: evorl writes .hydra/ itself; leave it out\n"
     assert not (tmp_path / "sweep").exists()
+
+
+LOG = "hydra: {%s: {version: 1, handlers: {x: {(): evil_mod.run}}, root: {handlers: [x]}}}"
+EVIL = "{_target_: evil_mod.run}"
+
+
+@pytest.mark.parametrize(
+    "text, word, line",
+    [
+        *((LOG % kind, word, f"hydra.{kind}: can run code, and evorl keeps no log of Hydra's; leave it out")
+          for kind in ("hydra_logging", "job_logging") for word in ("nice", "nice,plain", "plain,nice")),
+        *((f"defaults: [override /hydra/{part}: '{number}']", "nice",
+           f"hydra.{part}.more{at}._target_: Hydra would run evil_mod.run; "
+           "to allow it add 'trust=[evil_mod]' to the command line")
+          for part in ("launcher", "sweeper") for number, at in enumerate(("", "[0]", ""))),
+    ],
+)  # fmt: skip
+def test_hydra_runs_no_code_of_a_config_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, word: str, line: str
+) -> None:
+    """Hydra makes what is inside a launcher or sweeper as well, and `logging` calls what a config of it names."""
+    files = {"experiment/nice": f"{text}\nreward: {{weights: {EVIL}}}", "experiment/plain": "seed: 3"}
+    for part in ("launcher", "sweeper"):
+        target = f"_target_: hydra._internal.core_plugins.basic_{part}.Basic{part.title()}"
+        for number, more in enumerate((EVIL, f"[{EVIL}]", "${reward.weights}")):
+            files[f"hydra/{part}/{number}"] = f"{target}\nmore: {more}"
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        package = "# @package _global_\n" if "experiment" in name else ""
+        (tmp_path / f"{name}.yaml").write_text(package + content)
+    (tmp_path / "evil_mod.py").write_text("def run(*a, **k): open('ran', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("mdp=cartpole", *QUICK, "budget.steps=64", f"+experiment={word}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go("--multirun", "--config-dir", str(tmp_path), *words) == 2
+    assert capsys.readouterr().err == f"evorl: {line}\n"
+    assert not (tmp_path / "sweep").exists() and not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra/hydra_logging=disabled", "hydra/job_logging=stdout", "hydra/hydra_logging=none"]
+)
+def test_hydras_own_logs_are_allowed(word: str) -> None:
+    with open_composer(ROOT / "conf") as hydra:
+        check_hydra_of_job(hydra.compose_config("config", ["mdp=cartpole", word], RunMode.MULTIRUN))
 
 
 def test_jobs_are_checked_without_their_cluster(
