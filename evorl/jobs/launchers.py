@@ -48,6 +48,8 @@ class RayRemote:
 
 def check(base: DictConfig) -> None:
     """Raise `BadRequest` for errors of plugins that Hydra and its launcher would only find in the middle."""
+    if base.hydra.callbacks:
+        raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     target = str(base.hydra.launcher.get("_target_"))
     rays = target.startswith(f"{RAYS}.")
     if rays and find_spec(RAYS) is None:

@@ -14,10 +14,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -142,8 +142,6 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     words = _left_to_jobs(hydra, words)
     check_hydra(parse(words, hydra), sweep=True)
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
-    if base.hydra.callbacks:
-        raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     check_hydra_of_job(base)
     launchers.check(base)
     HydraConfig.instance().set_config(base)
@@ -157,6 +155,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
         say(notice)
     place = Path(base.hydra.sweep.dir).absolute()
+    if _chooses_jobs(base) and place.is_dir():
+        _refuse_links(place, [entry.name for entry in run_directory.entries(place) if entry.name.isdecimal()])
     if job_search:
         job_search.check(place, [plan.experiment for plan in planned])
         for number, next_job in search_loop.next_jobs(job_search, place).items():
@@ -322,12 +322,17 @@ def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]
             raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
         if folder in taken:
             raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
-        if run_directory.is_link(directory, plan.folder):
-            raise BadRequest(f"{directory / plan.folder} is a link, and none in a sweep is followed", KEY)
+        _refuse_links(directory, accumulate(folder.parts, "{}/{}".format))
         taken[folder] = number
     for folder, number in taken.items():
         if above := next((parent for parent in folder.parents if parent in taken), None):
             raise BadRequest(f"job {number} would lie inside job {taken[above]}, in {folder}", SUBDIR)
+
+
+def _refuse_links(directory: Path, names: Iterable[str]) -> None:
+    for name in names:
+        if run_directory.is_link(directory, name):
+            raise BadRequest(f"{directory / name} is a link, and none in a sweep is followed", KEY)
 
 
 def _build(planned: Sequence[Planned]) -> None:

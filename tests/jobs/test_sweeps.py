@@ -38,7 +38,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, str]:
 
 
 def state_of(sweep: Sweep) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in sweep.directory.rglob("*")}
+    return state(sweep.directory)
+
+
+def state(place: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in place.rglob("*")}
 
 
 @pytest.fixture
@@ -232,6 +236,29 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     assert go("--multirun", "+debug=tiny", "mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path}") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "words, link",
+    [
+        (("seed=1,2", "hydra.sweep.subdir=./${hydra:job.num}"), "1"),
+        (("seed=1,2", "hydra.sweep.subdir=a/${hydra:job.num}"), "a"),
+        (("hydra/sweeper=evorl", "rl.lr=tag(log,interval(1e-4,1e-2))"), "3"),
+    ],
+)
+def test_no_link_in_a_sweep_is_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], link: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    sweeps.write_index(sweep, {})
+    (sweep / link).symlink_to(tmp_path / "elsewhere")
+    before = state(sweep)
+    assert go("--multirun", "mdp=cartpole", *QUICK, "budget.steps=64", *words, f"hydra.sweep.dir={sweep}") == 2
+    line = f"evorl: hydra.sweep.dir: {sweep / link} is a link, and none in a sweep is followed\n"
+    assert capsys.readouterr().err == line
+    assert before == state(sweep) and not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_a_key_of_hydra_that_launchers_follow_is_refused_in_a_file_too(
