@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,10 +34,22 @@ def is_sweep(directory: Path) -> bool:
     return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
-def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
-    """Add the overrides of jobs (by directory) to the index of a sweep."""
-    index = {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}}
+def write_index(
+    directory: Path, jobs: Mapping[str, Sequence[str]], batches: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Add the overrides of jobs (by directory) and the `read_batches` of a search to the index of a sweep."""
+    index: dict[str, Any] = {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}}
+    if batches := {**read_batches(directory), **batches}:
+        index["batches"] = batches
     run_directory.write_json(directory, INDEX_FILE, index)
+
+
+def read_batches(directory: Path) -> dict[str, int]:
+    """Return the size of each batch that a search launched, by the number of evaluations that were told before it."""
+    batches = (read_json(directory, INDEX_FILE) or {}).get("batches")
+    if not isinstance(batches, dict):
+        return {}
+    return {told: size for told, size in batches.items() if type(size) is int and size > 0}
 
 
 def read_index(directory: Path) -> dict[str, list[str]]:

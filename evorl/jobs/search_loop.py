@@ -52,7 +52,8 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
     returned = []
     while (batch := state.next()) is not None:
         own = [[word for word in words if not word.startswith(f"{SUBDIR}=")] for words in batch]
-        sweeps.write_index(directory, dict(zip(map(str, state.numbers), own, strict=True)))
+        jobs = dict(zip(map(str, state.numbers), own, strict=True))
+        sweeps.write_index(directory, jobs, {str(len(state.rows)): len(batch)})
         returned.append(launcher.launch(batch, initial_job_idx=len(state.rows)))
         for evaluation in returned[-1]:
             _ = evaluation.return_value  # raises for a job that ended without recording its failure
@@ -83,11 +84,15 @@ class SearchState:
         self._recall(self._known_rows())
 
     def next(self) -> list[list[str]] | None:
-        """The words of the jobs to launch now; None if the search is over."""
+        """The words of the jobs to launch now; None if the search is over.
+
+        A batch that was launched before keeps its size: asked one by one, an evolver may propose other jobs.
+        """
         keys, number = self.search.keys, len(self.rows)
         if number >= keys.jobs:
             return None
-        self._individuals = self.evolver.ask(min(keys.jobs - number, self.search.at_once))
+        size = sweeps.read_batches(self.directory).get(str(number)) or self.search.at_once
+        self._individuals = self.evolver.ask(min(keys.jobs - number, size))
         fresh = count(len({row["job"] for row in self.rows}))
         self.numbers = [self._going_on(individual, fresh) for individual in self._individuals]
         return [

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -340,6 +341,31 @@ def test_a_search_made_longer_and_wider_goes_on_as_a_long_one(hydra: Hydra, tmp_
         [(row["id"], row["genes"], row["parents"]) for row in told(tmp_path / n)] for n in ("whole", "short")
     )
     assert whole == longer
+
+
+@pytest.mark.parametrize("name", ["asha", "sga"])
+@pytest.mark.parametrize(("last", "fails"), [(5, False), (10, False), (13, True)])
+def test_jobs_that_began_are_proposed_again_whatever_is_parallel(
+    hydra: Hydra, tmp_path: Path, name: str, last: int, fails: bool
+) -> None:
+    """Asked one by one, an asynchronous evolver promotes or breeds where it had proposed a new job."""
+    words = ("hydra.sweeper.evolver.asynchronous=true",) if name == "sga" else ("hydra.sweeper.evolver.eta=2",)
+    calls = count()
+
+    def ends(x: Mapping[str, float]) -> float | None:
+        if next(calls) < last:
+            return bowl(x)
+        if fails:
+            return None
+        raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        searched(hydra, tmp_path, name, *words, "hydra.sweeper.jobs=14", "hydra.sweeper.parallel=7", function=ends)
+    begun = sweeps.read_index(tmp_path)
+    again = searched(hydra, tmp_path, name, *words, "hydra.sweeper.parallel=1")
+    first = list(again.jobs.values())[:7]
+    assert all([word for word in job if "subdir" not in word] in begun.values() for job in first)
+    assert again.batches[0] == 7 and {*again.batches[1:]} == {1} and len(told(tmp_path)) == 40
 
 
 def test_several_objectives_and_costs(hydra: Hydra, tmp_path: Path) -> None:
