@@ -31,14 +31,14 @@ from evorl.jobs.identity import same_players, same_source
 from evorl.jobs.job import is_run, optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
-from evorl.training.experiment import Experiment
+from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.periods import PARTS
 from evorl.util import run_directory
 from evorl.util import seed as seeds
 from evorl.util.command import quoted
 from evorl.util.errors import BadRequest
-from evorl.util.typed import typed
-from evorl.util.types import Count
+from evorl.util.typed import T, typed
+from evorl.util.types import Count, Natural
 
 KEY = "hydra.sweeper"
 PLACE = "hydra.sweep.dir"
@@ -233,24 +233,30 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
         for key, override in overrides.items()
         if not override.is_sweep_override()
     }
-    search = Search(
-        keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=int(base.seed)
-    )
+    seed = _value(base, "seed", Natural)
+    search = Search(keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=seed)
     return _with_whole_budget(search, evolution, base) if isinstance(evolution, EarlyStopping) else search
 
 
 def _with_whole_budget(search: Search, evolution: EarlyStopping, base: DictConfig) -> Search:
     """A search that stops jobs early, with the budget of a job that goes on to the end, and periods that it has too."""
-    steps = base.budget.get("steps")
+    steps = _value(base, "budget", Budget).steps
     if steps is None or "budget.steps" in {gene.name for gene in search.space.genes}:
         raise BadRequest("needs one value: the steps of a job that is never stopped early", "budget.steps")
-    steps = typed(steps, Count, "budget.steps")
     if steps < evolution.R:
         raise BadRequest(
             f"{steps} steps are fewer than the {evolution.R} units (R) that they are given in", "budget.steps"
         )
-    periods = {f"{name}.every": steps // parts for name, parts in PARTS.items() if base[name].every is None}
+    evaluation, checkpoint = _value(base, "eval", Evaluation), _value(base, "checkpoint", Checkpoints)
+    every = {"eval": evaluation.every, "checkpoint": checkpoint.every}
+    periods = {f"{name}.every": steps // parts for name, parts in PARTS.items() if every[name] is None}
     return dataclasses.replace(search, steps=steps, periods=periods)
+
+
+def _value(base: DictConfig, key: str, kind: type[T]) -> T:
+    """The value at a key of a composed command line, as its type. Raises `BadRequest`."""
+    value = base[key]
+    return typed(OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value, kind, key)
 
 
 def _check(evolution: IndependentEvolution) -> None:

@@ -126,6 +126,16 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             "hydra.sweeper.evolver.objectives: needs a result to maximise, as [fitness]",
         ),
         ([LR, "seed=1,2"], "seed: is no gene; give it one value"),
+        ([LR, "seed=abc"], "seed: expected int, got 'abc'"),
+        ([LR, "seed=null"], "seed: expected int, got null"),
+        (
+            [LR, "hydra.sweeper.evolver=asha", "budget=null"],
+            "budget: expected a mapping with the keys steps, seconds, fitness, got null",
+        ),
+        (
+            [LR, "hydra.sweeper.evolver=asha", "budget.steps=800", "checkpoint=null"],
+            "checkpoint: expected a mapping with the keys every, keep, got null",
+        ),
         ([LR, "hydra.sweeper.jobs=0"], "hydra.sweeper.jobs: expected int >= 1, got 0"),
         ([LR, "hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected one of maximize, minimize, got 'up'"),
         (
