@@ -33,10 +33,10 @@ RESERVE = 16
 
 
 class Interrupted(Exception):
-    """A signal stopped the run, after it saved."""
+    """A signal stopped the run, after it saved, or came while it ended: nothing is to begin after it."""
 
-    def __init__(self, number: int, step: int, again: str) -> None:
-        super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; resume with: {again}")
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}; {what}")
         self.signal = number
 
 
@@ -48,10 +48,10 @@ def run_to_end(built: BuiltRun, opened: Callable[[], AbstractContextManager[Open
     """Run until the budget is spent, then close the run; return the content of result.json.
 
     ``opened`` opens and locks the run directory; a run with a checkpoint, which it has loaded into ``built``, continues
-    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise) or if a disk
-    stays full (the last checkpoint stays), `WorldError` (likewise, but a learner's training goes on from the last
-    checkpoint), `NotFinite` (the last checkpoint stays), and OSError if the final checkpoint or the result cannot be
-    written.
+    from it exactly. Raises `Interrupted` (after a clean save, or after the result), `Failure` if open files run out
+    (after a clean save) or if a disk stays full (the last checkpoint stays), `WorldError` (likewise, but a learner's
+    training goes on from the last checkpoint), `NotFinite` (the last checkpoint stays), and OSError if the final
+    checkpoint or the result cannot be written.
     """
     try:
         with opened() as (directory, state):
@@ -169,6 +169,8 @@ class Session:
             result = self._result()
             run_directory.write_json(self.directory, "result.json", result)
         print_summary(result, self.directory)
+        if caught:
+            raise Interrupted(caught[0], "the run has finished")
         return result
 
     def _advance(self, caught: list[int]) -> None:
@@ -202,7 +204,7 @@ class Session:
     def _interrupt(self, caught: list[int]) -> NoReturn:
         self._save()
         self.recorder.close()  # here, so that no sink reports a failure
-        raise Interrupted(caught[0], self.run.steps, self._again)
+        raise Interrupted(caught[0], f"saved at step {self.run.steps}; resume with: {self._again}")
 
     def _tell_what_is_kept(self, whole: bool) -> None:
         """Print how a run whose world has failed can be resumed; save first if its state is ``whole``."""

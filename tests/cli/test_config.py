@@ -539,7 +539,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert codes([lambda: None, fail(BadRequest("no", "a.b")), fail(KeyboardInterrupt())]) == [0, 2, 130]
     assert capsys.readouterr().err == "evorl: a.b: no\nevorl: interrupted\n"
-    assert codes([fail(Interrupted(number, 7, "evorl.run resume=run")) for number in (15, 2)]) == [143, 130]
+    assert codes([fail(Interrupted(number, "saved at step 7")) for number in (15, 2)]) == [143, 130]
     capsys.readouterr()
     assert config.exit_code(fail(RuntimeError("outer"), ValueError("inner"))) == 1
     lines = capsys.readouterr().err.splitlines()

@@ -6,8 +6,10 @@ import csv
 import json
 import shlex
 import shutil
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import QUICK, ROOT, fingerprint, go, start
@@ -20,6 +22,7 @@ from evorl.cli.hydra_internals import open_composer
 from evorl.cli.refusals import check_hydra_of_job
 from evorl.cluster.ray import Ray
 from evorl.jobs.sweep import _interruptible, _show
+from evorl.record import checkpoint
 from evorl.record.lock import lock
 from evorl.util import command
 
@@ -43,6 +46,25 @@ def state_of(sweep: Sweep) -> dict[str, int]:
 
 def state(place: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in place.rglob("*")}
+
+
+@pytest.mark.parametrize("searches", [(), ("hydra/sweeper=evorl", "hydra.sweeper.jobs=2", "rl.lr=interval(1e-4,1e-3)")])
+def test_a_stop_at_the_end_of_a_job_begins_no_other(
+    searches: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = checkpoint.save
+
+    def stopped_at_the_last(directory: Path, step: int, *others: Any, **named: Any) -> Path:
+        if step >= 256:
+            signal.raise_signal(signal.SIGTERM)
+        return save(directory, step, *others, **named)
+
+    monkeypatch.setattr(checkpoint, "save", stopped_at_the_last)
+    words = ("--multirun", "mdp=cartpole", *QUICK, "budget.steps=256", *(searches or ("seed=1,2",)))
+    with pytest.raises(SystemExit, match="143"):
+        go(*words, f"hydra.sweep.dir={tmp_path}")
+    assert [path.parent.name for path in tmp_path.glob("*/result.json")] == ["0"]
+    assert not (tmp_path / "1").exists() and not (tmp_path / "0" / "failure.json").exists()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from evorl.rl.ppo import PPO
 from evorl.training.core import Progress
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.session import BuiltRun, Interrupted, OpenRun, run_to_end
+from evorl.util import run_directory
 from evorl.util.types import StateDict
 
 STOP = -1
@@ -157,6 +158,19 @@ def test_a_stop_in_an_iteration_without_a_step_changes_nothing(evaluate: int, tm
     go(stopped, [100, 0, 0, 100, 0], evaluate, 100)
     assert fingerprint(stopped) == fingerprint(alone)
     assert (stopped / "jobs.jsonl").read_text() == (alone / "jobs.jsonl").read_text()
+
+
+def test_a_stop_at_its_end_is_told_after_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = run_directory.write_json
+
+    def stopped_before(directory: Path, name: str, data: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(directory, name, data)
+
+    monkeypatch.setattr(run_directory, "write_json", stopped_before)
+    with pytest.raises(Interrupted, match="SIGTERM; the run has finished"):
+        go(tmp_path / "run", [100])
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_written_again(tmp_path: Path) -> None:
