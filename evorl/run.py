@@ -50,6 +50,7 @@ from evorl.record import run_names
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.names import check_names
 from evorl.util.text import say
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _single(composed: DictConfig) -> Callable[[], Path]:
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places, place = config.task_words(composed), config.hydra_words(composed), config.directory_of(composed)
-    job.check_names(Path(place), "the run's directory", "hydra.run.dir")
+    check_names(Path(place), "the run's directory", "hydra.run.dir")
 
     def carry_out() -> Path:
         data, experiment = job.checked_experiment(plain, words)
@@ -196,7 +197,7 @@ def begin(
         made.append(job.new_directory(place, "hydra.run.dir", places))
         return made[0]
 
-    job.start_run(composed, words, data, experiment, choose)
+    job.start_run(composed, words, data, experiment, choose, "hydra.run.dir")
     _print_next(made[0], experiment)
     return made[0]
 

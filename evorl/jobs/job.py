@@ -86,11 +86,16 @@ def _optimizer(past: Mapping[str, Any]) -> str:
 
 
 def start_run(
-    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]
+    composed: DictConfig,
+    words: Sequence[str],
+    data: dict[str, Any],
+    experiment: Experiment,
+    choose: Callable[[], Path],
+    key: str,
 ) -> float:
     """Run an experiment in a new directory and return its fitness.
 
-    ``words`` are those of the command line. ``choose`` makes the directory after all checks.
+    ``words`` are those of the command line. ``choose`` makes the directory after all checks; ``key`` names it.
     """
     from evorl.training.session import BuiltRun, run_to_end
 
@@ -103,7 +108,7 @@ def start_run(
             for notice in _notices(experiment, words):
                 say(notice)
         result = run_to_end(
-            BuiltRun(lambda: run), lambda: _started(choose(), composed, words, data, experiment, source, others)
+            BuiltRun(lambda: run), lambda: _started(choose(), key, composed, words, data, experiment, source, others)
         )
         return float(result["fitness"])
 
@@ -171,6 +176,7 @@ def _new_work(
 @contextmanager
 def _started(
     directory: Path,
+    key: str,
     composed: DictConfig,
     words: Sequence[str],
     data: dict[str, Any],
@@ -180,7 +186,7 @@ def _started(
 ) -> Iterator[OpenRun]:
     from evorl.record.lock import lock
 
-    with lock(directory):
+    with lock(directory, key):
         run_directory.remove(directory, provenance.FILE_NAME)  # of a process killed before it wrote its config
         with _attempt(directory, words, experiment, source):
             _write_config(directory, composed, data, others)
@@ -360,16 +366,6 @@ def _write_config(directory: Path, composed: DictConfig, data: dict[str, Any], o
     run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
     run_players.keep(directory, others)
     run_directory.replace(directory, CONFIG, config_yaml(data))
-
-
-NAME_BYTES = 255
-"""Most bytes of the name of a file or folder."""
-
-
-def check_names(place: Path, what: str, key: str, advice: str = "") -> None:
-    """Raise `BadRequest` at ``key`` where a name of a path is longer than names may be."""
-    if (bytes_ := max((len(os.fsencode(part)) for part in place.parts), default=0)) > NAME_BYTES:
-        raise BadRequest(f"the name of {what} takes {bytes_} bytes, more than the {NAME_BYTES} that fit{advice}", key)
 
 
 def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:

@@ -38,6 +38,7 @@ from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, reason
+from evorl.util.names import check_names
 from evorl.util.stop import leave, owns_process
 from evorl.util.text import printable, say
 
@@ -92,7 +93,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     words, group = config.task_words(own), Path(own.hydra.sweep.dir).absolute().name
     data, experiment = job.checked_experiment(config.resolved(composed), words, group)
     if not job.is_run(directory):
-        return job.start_run(own, words, data, experiment, lambda: directory)
+        return job.start_run(own, words, data, experiment, lambda: directory, KEY)
     _wait_for_old_workers(directory)
     stopped = search.stops_jobs(own)
     data = check_same_config(directory, data, KEY, *promotion.GROWING * stopped)
@@ -281,7 +282,7 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
     try:
         folder = str(composed.hydra.sweep.subdir)
         advice = "; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it"
-        job.check_names(Path(folder), f"job {number}'s directory", SUBDIR, advice)  # before torch is imported
+        check_names(Path(folder), f"job {number}'s directory", SUBDIR, advice)  # before torch is imported
         data, experiment = job.checked_experiment(config.resolved(composed), words)
     finally:
         HydraConfig.instance().set_config(base)

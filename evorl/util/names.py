@@ -42,6 +42,16 @@ def check_names_directory(name: str, makes: str, key: str) -> None:
         raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
 
 
+NAME_BYTES = 255
+"""Most bytes of the name of a file or folder."""
+
+
+def check_names(place: Path, what: str, key: str, advice: str = "") -> None:
+    """Raise `BadRequest` at ``key`` where a name of a path is longer than names may be."""
+    if (bytes_ := max((len(os.fsencode(part)) for part in place.parts), default=0)) > NAME_BYTES:
+        raise BadRequest(f"the name of {what} takes {bytes_} bytes, more than the {NAME_BYTES} that fit{advice}", key)
+
+
 def check_can_be_made(place: Path, within: Iterable[Path], key: str = "") -> None:
     """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written.
 

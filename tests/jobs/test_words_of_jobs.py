@@ -14,14 +14,15 @@ from omegaconf import OmegaConf
 from sweeping import Sweep
 
 from evorl.analysis.runs import find_runs, read_run
-from evorl.analysis.sweeps import read_index
+from evorl.analysis.sweeps import read_index, write_index
 from evorl.cli import config
 from evorl.cli.config import read_run_config
 from evorl.cli.overrides import parse
-from evorl.jobs.job import check_names
 from evorl.jobs.search import read_search
 from evorl.jobs.sweep import Planned, _check_folders
+from evorl.record.lock import lock
 from evorl.util.errors import BadRequest
+from evorl.util.names import check_names
 
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
 
@@ -161,3 +162,18 @@ def test_ranges_and_lists_have_the_values_that_they_say() -> None:
     words = ("seed=range(0,3)", "seed=sort(3,1)", "rl.net.hidden=[8,8],[16]", "x=range(0.5,1.5,0.5)")
     values = [[*parse([word])[0].sweep_string_iterator()] for word in words]
     assert values == [["0", "1", "2"], ["1", "3"], ["[8,8]", "[16]"], ["0.5", "1.0"]]
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "below"), [((), "hydra.run.dir", ""), (("--multirun",), "hydra.sweep.dir", "0")]
+)
+def test_a_new_run_in_a_locked_directory_names_its_key(
+    more: tuple[str, ...], key: str, below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "run" / below
+    place.mkdir(parents=True)
+    if more:
+        write_index(tmp_path / "run", {})
+    with lock(place):
+        assert go(*more, "mdp=cartpole", *QUICK, "budget.steps=128", f"{key}={tmp_path / 'run'}") == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"evorl: {key}: another process is writing {place}"
