@@ -145,7 +145,7 @@ def _policies(search: Search, directory: Path, standing: Sequence[Mapping[str, A
     """The policies of the first jobs, as many as ``eval.candidates`` of the first one says; none if one is missing."""
     from evorl.population.selection import candidates_within
 
-    trust = config.trusted_packages([f"trust={search.words['trust']}"], {}) if "trust" in search.words else ()
+    trust = config.trusted_packages([word for words in search.extremes() for word in words], {})
     with ExitStack() as opened:
         policies, most = list[Policy](), 1
         for row in standing:

@@ -21,6 +21,7 @@ from evorl.jobs.search_loop import TOLD
 from evorl.rl import evaluation
 from evorl.util import command
 
+TAG = "{python} {clients}/python/tag.py"
 SOUP = "RuntimeError: the soup was off"
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
 SEARCH = ("hydra/sweeper=evorl", LR)
@@ -208,3 +209,22 @@ def test_a_search_killed_on_ray_goes_on_there(bred: Sweep, tmp_path: Path, short
     assert sweep.start().wait(300) == 0, (tmp_path / "err").read_text()
     assert kept.items() <= sweep.kept().items()
     same(sweep, bred)
+
+
+@pytest.mark.slow_cases(but=("word",))
+@pytest.mark.parametrize(
+    "commands", [pytest.param(f"'{TAG}'", id="word"), pytest.param(f"'{TAG}','{TAG} '", id="gene")]
+)
+def test_policies_in_games_of_typed_commands_are_replayed(commands: str, tmp_path: Path) -> None:
+    words = (
+        "--multirun",
+        "mdp=remote",
+        f"mdp.command={commands}",
+        "mdp.opponent=game",
+        *QUICK,
+        "rl.minibatch=32",
+        *SEARCH,
+    )
+    more = ("rl.slots=2", "hydra.sweeper.jobs=2", "hydra.sweeper.evolver.population=2", "budget.steps=64")
+    assert go(*words, *more, f"hydra.sweep.dir={tmp_path}") == 0
+    assert json.loads((tmp_path / "best.json").read_bytes())["selected_by"] == "held-out"
