@@ -90,11 +90,21 @@ def first_line(error: BaseException) -> str:
 
 
 def in_quotes(word: str) -> str:
-    """A word of a command line whose value Hydra can read: with letters that are not ASCII only in quotation marks."""
+    """A word of a command line as Hydra reads its text: in quotation marks if it has letters that are not ASCII, and
+    names of directories if they look like numbers.
+    """
     key, equals, value = word.partition("=")
-    return f"{key}={quoted(value)}" if equals and not value.isascii() and _TEXT.fullmatch(value) else word
+    if key.lstrip("+") in DIRECTORIES and not {*"'\"({"} & {*value}:
+        value = _NUMBER.sub(lambda found: quoted(found[0]), value)
+    if equals and not value.isascii() and _TEXT.fullmatch(value):
+        value = quoted(value)
+    return f"{key}{equals}{value}"
 
 
+DIRECTORIES = ("resume", "init", "replay", "opponents.runs", "hydra.run.dir", "hydra.sweep.dir")
+"""Keys that name directories."""
+_NUMBER = re.compile(r"(?i)(?:^|(?<=[\[,])|(?<=, ))(?:true|false|[+-]?(?:inf|nan|\.?\d[\w.+-]*))(?=[],]|$)")
+"""What may be a number or a boolean, alone or in a list."""
 _TEXT = re.compile(r"(?! )[\w./:@+ -]+(?<! )")
 """Text without signs that mean anything to Hydra."""
 

@@ -29,6 +29,7 @@ from harness import (
 
 from evorl import evaluate
 from evorl.cli import config
+from evorl.cli.overrides import in_quotes
 from evorl.jobs import job
 from evorl.record import checkpoint
 from evorl.record.lock import lock
@@ -549,3 +550,31 @@ def test_stopped_at_its_very_end_it_is_evaluated_and_saved_again(
         assert (
             again == {"run": "run", "step": result["steps"], "seed": 0, "fitness": result["fitness"]} | result["eval"]
         )
+
+
+def test_names_that_look_like_numbers_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("mdp=cartpole", *QUICK, "budget.steps=128")
+    assert go(*words, "hydra.run.dir=20261201_0433") == 0
+    assert go("resume=20261201_0433", "budget.steps=256") == 0
+    assert go(*words, "init=20261201_0433", "hydra.run.dir=1e3") == 0
+    assert go("--multirun", *words, "init=1e3,20261201_0433", "hydra.sweep.dir=true") == 0
+    assert {str(place) for place in Path().iterdir()} == {"20261201_0433", "1e3", "true"}
+    assert [config.read_run_config(Path("true", job), "run")["init"] for job in "01"] == [
+        str(tmp_path / "1e3"), str(tmp_path / "20261201_0433"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"),
+    [
+        ("replay=-1_0", "replay='-1_0'"),
+        ("opponents.runs=[1e3, runs/a,NaN,3@best]", "opponents.runs=['1e3', runs/a,'NaN',3@best]"),
+        ("++hydra.run.dir=1.5", "++hydra.run.dir='1.5'"),
+        *((word, word) for word in ("init=null", "init='a, 1, b'", "init=runs/12", "init=1_0/2", "init=range(1,9,2)")),
+        ("init=é1", "init='é1'"),
+        ("seed=1_0", "seed=1_0"),
+    ],
+)
+def test_quotes_of_directories(word: str, quoted: str) -> None:
+    assert in_quotes(word) == quoted
