@@ -23,7 +23,7 @@ from evorl.cli.former_keys import present_words
 from evorl.cli.groups import PLUGIN, choices_below, files_of, options, providers
 from evorl.cli.hints import below, check_foreign, in_place_of, value_of
 from evorl.cli.hydra_internals import COMPOSITION_ERRORS, Hydra, compose_choices, known_logs, split_key
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, first_line, format_value, lookup, unresolved
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, first_line, format_value, lookup, parse, unresolved
 from evorl.cli.targets import import_class, trusted
 from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
 from evorl.util.typed import has_place, shown, unknown
@@ -42,6 +42,8 @@ LOGS = ("hydra_logging", "job_logging")
 """Keys of Hydra with configs of `logging`. Its launchers apply them, and such a config can name code that it calls."""
 SHOWN = 4
 """Where a group has no choice yet, the message of an unknown key names at most so many of those that have the key."""
+ENVIRONMENT = "hydra.job.env_set"
+"""Variables of the environment, such as PATH and PYTHONPATH, which decide what code a job runs."""
 ALIKE = 0.8
 """Minimum similarity (difflib's ratio) of a key of another choice to be suggested."""
 
@@ -122,13 +124,25 @@ def check_hydra(words: Sequence[Override], sweep: bool) -> None:
 
 
 def check_hydra_of_job(composed: DictConfig) -> None:
-    """Raise `BadRequest` for what a config file of a sweep sets: one of `UNUSED`, or a log that is not Hydra's own."""
+    """Raise `BadRequest` for what a config file of a sweep sets: one of `UNUSED`, a log that is not Hydra's own, or the
+    environment."""
     for key, why in UNUSED.items():
         if unresolved(lookup(composed, key)) not in (None, False):
             raise BadRequest(why, key)
     for kind in LOGS:
         if OmegaConf.to_container(composed.hydra._get_node(kind)) not in known_logs(kind):
             raise BadRequest("can run code, and evorl keeps no log of Hydra's; leave it out", f"hydra.{kind}")
+    for name in composed.hydra.job.env_set:
+        if f"{ENVIRONMENT}.{name}" not in _given(composed):
+            raise BadRequest("is taken from the command line only", f"{ENVIRONMENT}.{name}")
+
+
+def _given(composed: DictConfig) -> set[str]:
+    """The keys of Hydra's own on the command line, with those of mappings."""
+    words = parse([*composed.hydra.overrides.hydra])
+    return {word.key_or_group for word in words} | {
+        key for word in words if isinstance(node := word.value(), dict) for key, _ in _nested(node, word.key_or_group)
+    }
 
 
 # ------------------------------------------------------------------ choices of a group

@@ -303,6 +303,7 @@ EVIL = "{_target_: evil_mod.run}"
     [
         *((LOG % kind, word, f"hydra.{kind}: can run code, and evorl keeps no log of Hydra's; leave it out")
           for kind in ("hydra_logging", "job_logging") for word in ("nice", "nice,plain", "plain,nice")),
+        ("hydra: {job: {env_set: {PATH: .}}}", "nice", "hydra.job.env_set.PATH: is taken from the command line only"),
         *((f"defaults: [override /hydra/{part}: '{number}']", "nice",
            f"hydra.{part}.more{at}._target_: Hydra would run evil_mod.run; "
            "to allow it add 'trust=[evil_mod]' to the command line")
@@ -332,9 +333,15 @@ def test_hydra_runs_no_code_of_a_config_file(
 
 
 @pytest.mark.parametrize(
-    "word", ["hydra/hydra_logging=disabled", "hydra/job_logging=stdout", "hydra/hydra_logging=none"]
+    "word",
+    [
+        "hydra/hydra_logging=disabled",
+        "hydra/job_logging=stdout",
+        "+hydra.job.env_set.X=1",
+        "+hydra.job.env_set={X:1,Y:2}",
+    ],
 )
-def test_hydras_own_logs_are_allowed(word: str) -> None:
+def test_hydras_own_logs_and_words_of_the_environment_are_allowed(word: str) -> None:
     with open_composer(ROOT / "conf") as hydra:
         check_hydra_of_job(hydra.compose_config("config", ["mdp=cartpole", word], RunMode.MULTIRUN))
 
