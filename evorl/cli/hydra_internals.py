@@ -163,6 +163,8 @@ class _CachingLoader(ConfigLoaderImpl):
         files = repr((defaults, repo.get_sources()))
         if files not in self.merged:
             merged = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+            if merged.hydra.overrides != {"hydra": [], "task": []}:  # Hydra adds the words, of which trust=[...] is one
+                raise BadRequest("has the words of the command line; no config file gives any", "hydra.overrides")
             for group in set(map(str, merged)) - {"hydra"}:
                 if isinstance(node := merged._get_node(group), DictConfig):
                     OmegaConf.set_struct(node, False)  # Hydra then closes the config, but not what is open by itself

@@ -260,6 +260,16 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize("mode", [[], ["--multirun"]])
+def test_no_config_file_trusts_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: list[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nhydra: {overrides: {task: ['trust=[evil_mod]']}}\nmdp: {_target_: evil_mod.World}\n"
+    (tmp_path / "experiment" / "nice.yaml").write_text(text)
+    assert go(*mode, "--config-dir", str(tmp_path), "mdp=cartpole", "+experiment=nice") == 2
+    line = "evorl: hydra.overrides: has the words of the command line; no config file gives any\n"
+    assert capsys.readouterr().err == line
+
+
 @pytest.mark.parametrize(
     "words, link",
     [
