@@ -121,7 +121,7 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.timeout(1800)  # two runs, of which the league's take five minutes each
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    steps = {"front": 400_000, "rounds": 400_000, "league": 500_000, "psro": 60_000}.get(case, 1_000_000)
+    steps = {"front": 400_000, "rounds": 400_000, "league": 500_000, "psro": 120_000}.get(case, 1_000_000)
     kills, least = (120, 100) if case == "league" else (40, 20)
     words = (*WORDS[case][:-1], f"budget.steps={steps}")
     sent = bothered(tmp_path / "bothered", words, kills, stops=8)
