@@ -45,6 +45,7 @@ class Client:
         self._sizes = [prod(each["shape"]) for each in offer["inputs"]]
         self._masked = offer.get("masked", False)
         self._discrete, self._width = _form(offer["action"])
+        self._choices = sum(offer["action"].get("n", [])) if self._masked else 0
         self._heard = self._said = 0  # messages that have come, and those that evorl knows of
         self._clear()
         self._buffer = bytearray()
@@ -138,15 +139,22 @@ class Client:
 
     def _row(self, number, side, inputs, legal, reward, cost, end, results):
         """Add a row to the next message, or nothing of it if it is not as offered."""
-        parts = [*self._columns.values(), *self._inputs]
-        lengths = [*map(len, parts)]
         try:
             self._extend(number, side, inputs, legal, reward, cost, end, results)
         except Exception:
-            for part, length in zip(parts, lengths):
-                del part[length:]
+            self._cut()
             raise
         self._rows += 1
+
+    def _cut(self):
+        """Drop what is there of a row that is not whole."""
+        rows, columns = self._rows, self._columns
+        ends = rows - columns["end"][:rows].count(GOES_ON)
+        widths = {"reward": len(self._no_reward), "legal": self._choices}
+        for name, column in columns.items():
+            del column[ends * len(self._results) if name == "results" else rows * widths.get(name, 1) :]
+        for column, size in zip(self._inputs, self._sizes):
+            del column[rows * size :]
 
     def _extend(self, number, side, inputs, legal, reward, cost, end, results):
         columns = self._columns
@@ -167,6 +175,8 @@ class Client:
         for k, values in enumerate(inputs):
             self._take_input(k, values)
         if self._masked:
+            if legal is None or len(legal) != self._choices:
+                raise ValueError(f"a row has {self._choices} legal or illegal choices, and got {legal!r}")
             columns["legal"] += bytes(legal)
         elif legal is not None:
             raise ValueError("legal choices are given, and the offer does not say masked")
