@@ -133,11 +133,11 @@ def check_hydra_of_job(composed: DictConfig) -> None:
         if OmegaConf.to_container(composed.hydra._get_node(kind)) not in known_logs(kind):
             raise BadRequest("can run code, and evorl keeps no log of Hydra's; leave it out", f"hydra.{kind}")
     for name in composed.hydra.job.env_set:
-        if f"{ENVIRONMENT}.{name}" not in _given(composed):
+        if f"{ENVIRONMENT}.{name}" not in given_keys(composed):
             raise BadRequest("is taken from the command line only", f"{ENVIRONMENT}.{name}")
 
 
-def _given(composed: DictConfig) -> set[str]:
+def given_keys(composed: DictConfig) -> set[str]:
     """The keys of Hydra's own on the command line, with those of mappings."""
     words = parse([*composed.hydra.overrides.hydra])
     return {word.key_or_group for word in words} | {

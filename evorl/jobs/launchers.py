@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorl.cli.config import task_words
 from evorl.cli.overrides import first_line, parse
+from evorl.cli.refusals import given_keys
 from evorl.cli.targets import trusted
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.typed import typed
@@ -27,7 +28,7 @@ RAYS = "hydra_plugins.hydra_ray_launcher"
 
 @dataclass(frozen=True, kw_only=True)
 class RayInit:
-    """The keys of ``ray.init`` in ``conf/hydra/launcher/ray.yaml``; others are allowed as well."""
+    """The keys of ``ray.init`` in ``conf/hydra/launcher/ray.yaml``; the command line may give others, too."""
 
     address: str | None = None
     num_cpus: Natural | None = None
@@ -64,8 +65,11 @@ def check(base: DictConfig) -> None:
         for name, keys in (("init", RayInit), ("remote", RayRemote)):
             options = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
             assert isinstance(options, dict)
-            ray_keys = {field.name for field in fields(keys)}
-            typed({str(key): x for key, x in options.items() if key in ray_keys}, keys, f"hydra.launcher.ray.{name}")
+            ray_keys, place = {field.name for field in fields(keys)}, f"hydra.launcher.ray.{name}"
+            typed({str(key): x for key, x in options.items() if key in ray_keys}, keys, place)
+            for key in map(str, options.keys() - ray_keys):  # such as runtime_env, which can name code
+                if not any(f"{given}.".startswith(f"{place}.{key}.") for given in given_keys(base)):
+                    raise BadRequest("is taken from the command line only", f"{place}.{key}")
 
 
 def _check_inside(base: DictConfig, part: str) -> None:

@@ -21,6 +21,7 @@ from evorl.cli.config import experiment_of_run
 from evorl.cli.hydra_internals import open_composer
 from evorl.cli.refusals import check_hydra_of_job
 from evorl.cluster.ray import Ray
+from evorl.jobs import launchers
 from evorl.jobs.sweep import _interruptible, _show
 from evorl.record import checkpoint
 from evorl.record.lock import lock
@@ -313,6 +314,9 @@ EVIL = "{_target_: evil_mod.run}"
     [
         *((LOG % kind, word, f"hydra.{kind}: can run code, and evorl keeps no log of Hydra's; leave it out")
           for kind in ("hydra_logging", "job_logging") for word in ("nice", "nice,plain", "plain,nice")),
+        *((f"defaults: [override /hydra/launcher: ray]\nhydra: {{launcher: {{ray: {{{name}: {{runtime_env: {{env_vars: "
+           "{PATH: .}}}}}}", "nice", f"hydra.launcher.ray.{name}.runtime_env: is taken from the command line only")
+          for name in ("init", "remote")),
         ("hydra: {job: {env_set: {PATH: .}}}", "nice", "hydra.job.env_set.PATH: is taken from the command line only"),
         *((f"defaults: [override /hydra/{part}: '{number}']", "nice",
            f"hydra.{part}.more{at}._target_: Hydra would run evil_mod.run; "
@@ -354,6 +358,15 @@ def test_hydra_runs_no_code_of_a_config_file(
 def test_hydras_own_logs_and_words_of_the_environment_are_allowed(word: str) -> None:
     with open_composer(ROOT / "conf") as hydra:
         check_hydra_of_job(hydra.compose_config("config", ["mdp=cartpole", word], RunMode.MULTIRUN))
+
+
+@pytest.mark.parametrize(
+    "word", ["init.log_to_driver=false", "init.runtime_env={env_vars:{X:a}}", "remote.runtime_env.pip=[x]"]
+)
+def test_words_give_rays_launcher_other_keys(word: str) -> None:
+    words = ["mdp=cartpole", "hydra/launcher=ray", f"+hydra.launcher.ray.{word}"]
+    with open_composer(ROOT / "conf") as hydra:
+        launchers.check(hydra.compose_config("config", words, RunMode.MULTIRUN))
 
 
 def test_jobs_are_checked_without_their_cluster(
