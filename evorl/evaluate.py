@@ -23,6 +23,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -114,9 +115,20 @@ def evaluate(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
-    judged_policy = _own(experiment, run_dir, request) if request.policy is None else _foreign(experiment, request)
-    if judged_policy is None:
-        return
+    with ExitStack() as opened:
+        opened.callback(experiment.mdp.close)
+        judged_policy = _own(experiment, run_dir, request) if request.policy is None else _foreign(experiment, request)
+        if judged_policy is None:
+            return
+        if judged_policy.world is not experiment.mdp:
+            opened.callback(judged_policy.world.close)
+        _judge(judged_policy, experiment, run_dir, target, request)
+
+
+def _judge(
+    judged_policy: _Judged, experiment: Experiment, run_dir: Path, target: Path | None, request: Request
+) -> None:
+    """Play the episodes; print, film and export what comes of them."""
     if request.video and not experiment.mdp.draws:
         raise BadRequest("this world draws no pictures", "video")
     learner, path, step, who, name, policy, world, numbers = judged_policy

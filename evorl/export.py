@@ -20,6 +20,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
     sys.exit(evorl(["export", *sys.argv[1:]]))
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evorl import __version__
 from evorl.cli import config
-from evorl.jobs.saved_policies import loaded_policy
+from evorl.jobs.saved_policies import LoadedPolicy, loaded_policy
 from evorl.record import provenance, run_names
 from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest, Failure
@@ -97,9 +98,18 @@ def export(request: Request) -> None:
     _check_installed(request)
     run_dir = Path(run_names.named(request.run, "run"))
     experiment = config.experiment_of_run(run_dir, request.trust)
-    _, step, learner, individual, game = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
-    if game is not None:
-        experiment = replace(experiment, mdp=game)
+    with ExitStack() as opened:
+        opened.callback(experiment.mdp.close)
+        loaded = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+        if loaded.game is not None:
+            opened.callback(loaded.game.close)
+            experiment = replace(experiment, mdp=loaded.game)
+        _export(loaded, experiment, run_dir, target, request)
+
+
+def _export(loaded: LoadedPolicy, experiment: Experiment, run_dir: Path, target: Path, request: Request) -> None:
+    """Write the file, once it has decided as the policy does."""
+    _, step, learner, individual, game = loaded
     import torch
 
     from evorl.inference.check import Compared

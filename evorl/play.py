@@ -20,6 +20,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from evorl.cli import config
-from evorl.jobs.saved_policies import loaded_policy
+from evorl.jobs.saved_policies import LoadedPolicy, loaded_policy
 from evorl.record import run_names
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
@@ -84,16 +85,23 @@ def play(request: Request) -> None:
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.film and not os.access(run_dir, os.W_OK | os.X_OK):
         raise BadRequest(f"{run_dir} cannot be written, where films go", "film")
-    with_sides(experiment.mdp)
-    _, step, learner, _, game = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
-    world = experiment.mdp if game is None else game
+    with ExitStack() as opened:
+        opened.callback(experiment.mdp.close)
+        with_sides(experiment.mdp)
+        loaded = loaded_policy(experiment, run_dir, request.checkpoint, request.individual)
+        if loaded.game is not None:
+            opened.callback(loaded.game.close)
+        _serve(loaded, loaded.game or experiment.mdp, run_dir, request)
+
+
+def _serve(loaded: LoadedPolicy, world: World, run_dir: Path, request: Request) -> None:
     from evorl.human.game import Games, check_draws
     from evorl.human.page import GameServer
     from evorl.util.loopback import running
 
     check_draws(world)
-    film = film_writer(run_dir, step, world) if request.film else None
-    games = Games(world, learner, request.seed, film)
+    film = film_writer(run_dir, loaded.step, world) if request.film else None
+    games = Games(world, loaded.learner, request.seed, film)
     games.choose(side=request.side, opponent=request.opponent, speed=request.speed)
     failed: list[BaseException] = []
 
@@ -104,7 +112,7 @@ def play(request: Request) -> None:
             failed.append(error)
 
     thread = Thread(target=in_thread, daemon=True)
-    with running(GameServer(games, f"{run_dir.name}, step {step:,}")) as server:
+    with running(GameServer(games, f"{run_dir.name}, step {loaded.step:,}")) as server:
         say(f"play at {server.url} (Ctrl-C ends it)")
         thread.start()
         caught = stopped_by_signals(games) if film else []

@@ -16,8 +16,10 @@ from harness import QUICK, WORLDS, go, newest, rows
 
 from evorl.cli import config
 from evorl.evaluate import main
+from evorl.export import main as export
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
+from evorl.play import main as play
 from evorl.rl.core import Episode, Learner
 from evorl.rl.evaluation import evaluate_policy, play_episodes
 from evorl.rl.films import InRows, chosen, film
@@ -463,3 +465,25 @@ def test_export_makes_no_directory_with_the_name_of_a_file(
     err = capsys.readouterr().err
     assert err.startswith(f"evorl: export: {Path(name).name} looks like a file, and this makes a directory with ")
     assert err.endswith(f": export={Path(name).with_suffix('')}\n") and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "code"),
+    [
+        (main, (), 0),
+        (main, ("individual=3",), 2),
+        (export, ("out={}/policy.onnx",), 0),
+        (export, ("out={}/policy.onnx", "side=1"), 2),
+        (play, (), 0),
+        (play, ("checkpoint=7",), 2),
+    ],
+)
+def test_a_command_closes_the_world_that_it_opened(
+    command: Any, words: tuple[str, ...], code: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A world may have games in other programs, sockets, and files of them."""
+    closed: list[World] = []
+    monkeypatch.setattr(Pong, "close", lambda world: closed.append(world))
+    monkeypatch.setattr("evorl.play._serve", lambda *_: None)
+    assert command([f"run={runs / 'pong-self'}", *(word.format(tmp_path) for word in words)]) == code
+    assert len(closed) == 1

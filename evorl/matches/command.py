@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -90,27 +91,28 @@ def command(words: Sequence[str]) -> None:
     from evorl.opponents.play import Matches
 
     entry = listed.read(request.players, request.trust)
-    if request.video and not entry.world.draws:
-        raise BadRequest("this world draws no pictures", "video")
-    out = records.prepared(request.out or time.strftime("matrices/%Y%m%d-%H%M%S"))
-    setting = {"world": entry.keys, "seed": request.seed, "deterministic": request.deterministic}
-    with lock(out, "out"):
-        record = records.Record(out, setting)
-        try:
-            if request.by == "return":
-                record.margins_of(entry.players)  # refused before anything is played
-            matches = Matches(entry.world, entry.players, request.seed, request.deterministic)
-            play_missing(matches, record, games_wanted(games, request.width), cluster, _Progress())
-        finally:
-            record.close()
-        margins = record.margins_of(entry.players) if request.by == "return" else None
-        judged = judge(entry.players, record.points, request.seed, margins)
-        document = result.document(entry, setting, judged, record)
-        result.show(entry, judged, out)
-        sys.stdout.flush()
-        result.write(out, entry, judged, document)
-        if request.video:
-            films.write(out, entry, matches, record)
+    with closing(entry.world):
+        if request.video and not entry.world.draws:
+            raise BadRequest("this world draws no pictures", "video")
+        out = records.prepared(request.out or time.strftime("matrices/%Y%m%d-%H%M%S"))
+        setting = {"world": entry.keys, "seed": request.seed, "deterministic": request.deterministic}
+        with lock(out, "out"):
+            record = records.Record(out, setting)
+            try:
+                if request.by == "return":
+                    record.margins_of(entry.players)  # refused before anything is played
+                matches = Matches(entry.world, entry.players, request.seed, request.deterministic)
+                play_missing(matches, record, games_wanted(games, request.width), cluster, _Progress())
+            finally:
+                record.close()
+            margins = record.margins_of(entry.players) if request.by == "return" else None
+            judged = judge(entry.players, record.points, request.seed, margins)
+            document = result.document(entry, setting, judged, record)
+            result.show(entry, judged, out)
+            sys.stdout.flush()
+            result.write(out, entry, judged, document)
+            if request.video:
+                films.write(out, entry, matches, record)
     say(out / "matrix.html")
     if request.json:
         print(as_json(document))

@@ -74,29 +74,40 @@ def read(words: Sequence[str], trust: Sequence[str] = ()) -> Entry:
     places = all_places([word for word in words if word != RULE and word not in foreign], KEY, trust, [RULE])
     if not places:
         raise BadRequest("needs a run directory, whose world is played", KEY)
-    first = experiment_at(places[0], trust, KEY)
+    if len(places) + len(foreign) + (RULE in words) < 2:
+        raise BadRequest("needs two players or more", KEY)
     keys = config.read_run_config(Path(places[0].directory), KEY)["mdp"]
+    world = experiment_at(places[0], trust, KEY).mdp
     try:
-        game = spec(first.mdp.all_sides())
+        players = _players(world, places, foreign, RULE in words, trust)
+    except BaseException:
+        world.close()
+        raise
+    return Entry(world, keys, tuple(players))
+
+
+def _players(
+    world: World, places: Sequence[Place], foreign: Sequence[str], rule: bool, trust: Sequence[str]
+) -> list[Player]:
+    """Those of `read`, which play in this world."""
+    try:
+        game = spec(world.all_sides())
     except BadRequest as error:
         raise BadRequest(f"{places[0]}: {error.args[0]}", KEY) from None
     if game.players != 2:
-        raise BadRequest(f"{first.mdp.title} has {game.players} sides, and matches are of two", KEY)
-    if len(places) + len(foreign) + (RULE in words) < 2:
-        raise BadRequest("needs two players or more", KEY)
-    named = zip(places, names(places), strict=True)
-    players = [_player(place, name, first.mdp, game, trust) for place, name in named]
+        raise BadRequest(f"{world.title} has {game.players} sides, and matches are of two", KEY)
+    players = [_player(place, name, world, game, trust) for place, name in zip(places, names(places), strict=True)]
     players += [_foreign(word, game) for word in foreign]
     if len({player.name for player in players}) < len(players):
         raise BadRequest("two players have the same name", KEY)
-    if RULE in words:
+    if rule:
         for side in range(game.players):
             try:
-                first.mdp.one_side(side)
+                world.one_side(side)
             except BadRequest as error:
                 raise BadRequest(f"{RULE}: {error.args[0]}", KEY) from None
         players.append(Player(RULE, RULE))
-    return Entry(first.mdp, keys, tuple(players))
+    return players
 
 
 def _player(place: Place, name: str, world: World, game: Spec, trust: Sequence[str]) -> Player:

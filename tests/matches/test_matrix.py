@@ -302,3 +302,14 @@ def test_films_show_the_closest_and_the_most_one_sided_pair(
     for name in ("closest", "most_one_sided"):
         (film,) = (one for one in (tmp_path / "out").iterdir() if one.stem == name)
         assert f"{name.replace('_', ' ')} pair: {film}" in said and film.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("players", "code"), [("a,{0}/b", 0), ("a,{0}/cartpole", 2)])
+def test_the_world_that_is_played_is_closed(
+    players: str, code: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Pong] = []
+    monkeypatch.setattr(Pong, "close", lambda world: closed.append(world))
+    words = (f"players=[{runs}/{players.format(runs)}]", "games=2", f"out={tmp_path / 'out'}")
+    assert main(["matrix=true", *words]) == code
+    assert len(closed) == 1

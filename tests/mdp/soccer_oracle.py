@@ -170,9 +170,7 @@ class SlowGame:
         self.left = round(r.restart.time / r.dt)
         self.velocity = (0.0, 0.0)
         east, north = (1 if x > 0 else -1), (1 if y > 0 else -1)
-        height = (
-            before[1] + (y - before[1]) * (half - abs(before[0])) / (abs(x) - abs(before[0])) if abs(x) > half else 0
-        )
+        height = before[1] + (y - before[1]) * (east * half - before[0]) / (x - before[0]) if abs(x) > half else 0
         if abs(x) > half and abs(height) < r.field.goal / 2:
             winner = 0 if east > 0 else 1
             self.score[winner] += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from evorl.mdp.core import Array
+from evorl.mdp.core import Array, WorldError
 from evorl.mdp.football import Football
 from evorl.mdp.football.arena import FootballArena, result
 from evorl.mdp.football.games import Outcome
@@ -155,6 +156,26 @@ def test_a_run_is_resumed_in_all_slots_at_once(
     assert Counting.at_work == at_work
     assert (two.recv().inputs[0] == seen).all() and two._lengths.tolist() == lengths
     two.close()
+
+
+@pytest.mark.parametrize(("change", "line"), [("length", "ended game 0 early"), ("game", "slot 0: .* another state")])
+def test_an_engine_that_plays_otherwise_resumes_nothing(
+    monkeypatch: pytest.MonkeyPatch, change: str, line: str
+) -> None:
+    monkeypatch.setattr("evorl.mdp.football.games.engine", Counting)
+    with closing(arena(2)) as one:
+        for number in range(3):
+            step(one, number)
+        state = one.state_dict()
+
+    def other(*_: object) -> Counting:
+        engine = Counting()
+        setattr(engine, change, 2)
+        return engine
+
+    monkeypatch.setattr("evorl.mdp.football.games.engine", other)
+    with closing(arena(2)) as two, pytest.raises(WorldError, match=line):
+        two.load_state_dict(state)
 
 
 @needs_engine

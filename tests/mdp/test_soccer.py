@@ -19,7 +19,7 @@ from evorl.mdp.decision_arrays import rule_actions
 from evorl.mdp.soccer import Soccer, parameters
 from evorl.mdp.soccer.arena import Body, SoccerArena
 from evorl.mdp.soccer.parameters import Field, Restart, Rewards, Rules, Tackle, Team
-from evorl.mdp.soccer.rule_player import RulePlayers
+from evorl.mdp.soccer.rule_player import SKILLS, RulePlayers
 from evorl.mdp.soccer.rules import (
     KICK_OFF,
     Commands,
@@ -324,6 +324,8 @@ def test_pictures_show_both_teams() -> None:
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadRequest, match="opponent=self reads it"):
+        Soccer(opponent="strong", rule="weak")
     with pytest.raises(BadRequest, match="contradicts opponent=self"):
         Soccer(opponent="self", side="left")
     with pytest.raises(BadRequest, match="a multiple of that, such as 4"):
@@ -363,3 +365,18 @@ def test_the_longest_times_are_counted(body: Body) -> None:
     games = played(body, games, tackles, rules)
     assert rules.steps == 2**31 and (games.left == 2**31 - 1).all()
     assert (games.tackling == 2**31 - 1).all() and (games.recovery == 2**32 - 1).all()
+
+
+@pytest.mark.parametrize(
+    ("world", "strength"),
+    [
+        (Soccer(opponent="strong"), "strong"),
+        (Soccer(opponent="self", rule="weak"), "weak"),
+        (Soccer(opponent="self"), "middle"),
+    ],
+)
+def test_the_rule_players_of_a_world_have_one_strength_wherever_they_play(world: Soccer, strength: str) -> None:
+    for form in (world.all_sides(), world.all_sides().one_side(1), world.one_side(0), world.evaluation_world()):
+        arena = form.arena(form.sides, Episodes(0))
+        assert arena._rule.skill is SKILLS[strength]
+    assert world.one_side(0).opponent == world.evaluation_world().opponent == strength

@@ -9,7 +9,7 @@ import pytest
 from soccer_oracle import alike, busy_games, drawn_commands, slow, turned, turned_commands, with_ties
 
 from evorl.mdp.soccer.arena import Body
-from evorl.mdp.soccer.parameters import Field, Restart, Rules, Tackle
+from evorl.mdp.soccer.parameters import Ball, Field, Restart, Rules, Tackle
 from evorl.mdp.soccer.rule_player import RulePlayers
 from evorl.mdp.soccer.rules import (
     CORNER,
@@ -187,3 +187,17 @@ def test_of_equally_near_players_one_of_the_team_that_touched_last_is_first(team
     assert kicked.touched.tolist() == [team] and np.sign(kicked.ball_velocity[1, 0]) == 1 - 2 * team
     run = advance(rules, XP, games, still(1)._replace(move=np.array([[[1, -1]], [[0, 0]]], np.float32))).games
     assert run.touched.tolist() == [team] and np.sign(run.ball_velocity[0, 0]) == 1 - 2 * team
+
+
+@pytest.mark.parametrize(("up", "goal"), [(1.2, 1), (1.5, 0)])
+@pytest.mark.parametrize("way", [1, -1])
+def test_a_ball_crosses_the_goal_line_where_its_line_does(up: float, goal: int, way: int) -> None:
+    """Also if it passes the middle of a small field in the same step."""
+    rules = Rules(
+        team_size=1, field=Field(length=8, width=6, goal=2), restart=Restart(distance=2), ball=Ball(friction=0.0)
+    )
+    at = np.array([[[-3, 3]], [[-2.5, -2.5]]], np.float32)  # nobody is in its way
+    games = tackler(rules)._replace(at=at, ball=np.array([[-2 * way], [0]], np.float32))
+    games = games._replace(ball_velocity=np.array([[8 * way], [up]], np.float32) / np.float32(rules.dt))  # to x = 6
+    after = advance(rules, XP, games, commands())
+    assert (after.goal * way).tolist() == [goal]  # up * 6 / 8 at x = 4, between posts 1 m from the middle

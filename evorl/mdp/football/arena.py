@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evorl.mdp.action_log import ActionLog
-from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, ResultsSoFar, StepsTogether
-from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.core import Array, Closes, Decisions, EpisodeEndHook, ResultsSoFar, StepsTogether, WorldError
+from evorl.mdp.decision_arrays import check_digests, digest, empty_decisions
+from evorl.mdp.delay import name_of
 from evorl.mdp.football.drawing import draw
 from evorl.mdp.football.games import SlotGames
 from evorl.util.seed import Episodes
@@ -30,6 +31,7 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
         self._games = [SlotGames(world.scenario, slot, episodes) for slot in range(slots)]
         self._decisions = empty_decisions(self.spec, slots)
         self._decisions.slots = np.arange(slots)
+        self._name = name_of(world)
         self._seen = self._decisions.inputs[0]
         self._log = ActionLog(self.spec.action, slots)
         self._episode, self._lengths = np.zeros((2, slots), np.int64)
@@ -86,10 +88,11 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
         return draw(self._seen[slot])
 
     def state_dict(self) -> StateDict:
-        return {"episode": self._episode.copy(), "log": self._log.state_dict()}
+        digests = np.array([digest(self._decisions, slot) for slot in range(self.slots)], np.int64)
+        return {"episode": self._episode.copy(), "log": self._log.state_dict(), "digest": digests}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Raises ValueError for a state of another number of slots."""
+        """Raises ValueError for another number of slots, `WorldError` if the games come to another state."""
         if len(state["episode"]) != self.slots:
             raise ValueError(f"the state is of {len(state['episode'])} slots, this arena has {self.slots}")
         self._episode[:] = state["episode"]
@@ -97,6 +100,8 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
         self._begin([*range(self.slots)])
         self._play_again()
         decisions = self._decisions
+        unknown = np.zeros(self.slots, np.int64)  # in the states of older versions
+        check_digests(decisions, range(self.slots), state.get("digest", unknown), self._name)
         decisions.reward[:], decisions.results, decisions.cost = 0, [], 0
         decisions.terminated[:] = decisions.truncated[:] = False
 
@@ -111,6 +116,8 @@ class FootballArena(EpisodeEndHook, ResultsSoFar, StepsTogether, Closes):
             for slot in slots:
                 self._seen[slot], outcome = self._games[slot].recv()
                 self._score[slot] = outcome.score
+                if outcome.over or outcome.late:
+                    raise WorldError(f"{self._name} cannot be resumed: replaying its actions ended game {slot} early")
 
     def close(self) -> None:
         for games in self._games:

@@ -54,8 +54,7 @@ class SoccerArena(TeamGames):
         )  # of each player, [N]
         self._turn = self.body.array(np.array([1.0] * n + [-1.0] * n, np.float32))
         self._view = View(world, self.body.xp, self._turn)
-        strength = "middle" if world.opponent == "self" else world.opponent
-        self._rule = RulePlayers(world, self.body.xp, self._turn, strength)
+        self._rule = RulePlayers(world, self.body.xp, self._turn, world.strength)
         self.games = self.body.games(new_games(world, self.keys))
         width = 3 if world.continuous else 2
         self._actions = np.zeros((self.count, 2, n, width), action_format(self.spec.action)[0])

@@ -243,7 +243,7 @@ def _roll(rules: Rules, xp: ModuleType, games: Games, kicker: Tensor) -> Games:
 def _lines(rules: Rules, xp: ModuleType, games: Games, before: Tensor) -> tuple[Games, Tensor, Tensor]:
     """Rule 5, without the kick-off after a goal; also return the goals and which balls left the field."""
     x, y, half, side = games.ball[0], games.ball[1], rules.field.length / 2, rules.field.width / 2
-    to_end = (half - xp.abs(before[0])) / xp.where(xp.abs(x) > half, xp.abs(x) - xp.abs(before[0]), 1.0)
+    to_end = (xp.sign(x) * half - before[0]) / xp.where(xp.abs(x) > half, x - before[0], 1.0)
     height = before[1] + (y - before[1]) * to_end  # y where it crosses the goal line
     ends = (xp.abs(x) > half) & (xp.abs(height) <= side)
     out = ends | (xp.abs(y) > side) | (xp.abs(x) > half)

@@ -14,6 +14,7 @@ from evorl.mdp.soccer.arena import SoccerArena
 from evorl.mdp.soccer.keys import action_names, bindings
 from evorl.mdp.soccer.parameters import Rules
 from evorl.mdp.soccer.players import action_space, captain_names, player_names, player_size, team_size
+from evorl.mdp.soccer.rule_player import Strength
 from evorl.mdp.team_games import Side, learner_teams, with_side
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -26,8 +27,10 @@ SIDE = 2**32 + 1  # the draw that chooses the learner's team
 class Soccer(Rules, World):
     """Soccer in the plane. A step is one decision of every player."""
 
-    opponent: Literal["weak", "middle", "strong", "self"] = "middle"
+    opponent: Strength | Literal["self"] = "middle"
     """Strength of the rule players of the other team; self: the learner plays both teams."""
+    rule: Strength | None = None
+    """With opponent=self: strength of the rule players in evaluations and of ``opponents.rule``; null: middle."""
     side: Side = "random"
     """The learner's team; random: drawn per episode."""
     control: Literal["team", "player"] = "team"
@@ -44,6 +47,10 @@ class Soccer(Rules, World):
         Rules.__post_init__(self)
         if self.opponent == "self" and self.side != "random":
             raise BadRequest(f"{self.side} contradicts opponent=self, which plays both teams", "side")
+        if self.opponent != "self" and self.rule is not None:
+            raise BadRequest(
+                f"{self.rule} says nothing with opponent={self.opponent}; mdp.opponent=self reads it", "rule"
+            )
 
     def ready(self) -> None:
         if self.device == "cuda":
@@ -101,14 +108,18 @@ class Soccer(Rules, World):
 
     def evaluation_world(self) -> Soccer:
         """Evaluate a policy that was trained on both teams against the rule players."""
-        return replace(self, opponent="middle") if self.opponent == "self" else self
+        return replace(self, opponent=self.strength, rule=None)
 
     def all_sides(self) -> Soccer:
-        return replace(self, opponent="self", side="random")
+        return replace(self, opponent="self", rule=self.strength, side="random")
 
     def one_side(self, side: int) -> Soccer:
-        opponent = "middle" if self.opponent == "self" else self.opponent
-        return replace(self, opponent=opponent, side="right" if side else "left")
+        return replace(self, opponent=self.strength, rule=None, side="right" if side else "left")
+
+    @property
+    def strength(self) -> Strength:
+        """Of the rule players, wherever they play."""
+        return self.rule or "middle" if self.opponent == "self" else self.opponent
 
     @property
     def takes_rule_action(self) -> bool:
