@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
-from evorl.jobs.saved_policies import checkpoint_of, learner_of, own_evaluation, own_game, saved_policy
+from evorl.jobs.saved_policies import checkpoint_of, evaluated_by, learner_of, own_evaluation, own_game, saved_policy
 from evorl.matches import command
 from evorl.record import run_names
 from evorl.util import run_directory
@@ -187,7 +187,7 @@ def _own(experiment: Experiment, run_dir: Path, request: Request) -> _Judged | N
     seed = experiment.seed if request.seed is None else request.seed
     how_many = replace(experiment.eval, episodes=request.episodes or experiment.eval.episodes)
     asked = replace(experiment, seed=seed, eval=how_many)
-    saved = saved_policy(asked, path, run, request.individual)
+    saved = evaluated_by(saved_policy(experiment, path, run, request.individual), asked, run)
     policy, individual, how = saved
     if individual is not None and how is not None and how.learner is None:
         if request.export is not None:

@@ -23,6 +23,7 @@ from evorl.jobs.saved_policies import (
     check_checkpoint,
     check_individual,
     checkpoint_of,
+    evaluated_by,
     loaded_policy,
     own_evaluation,
     saved_policy,
@@ -206,7 +207,8 @@ class RunResult(Closes):
             else:
                 asked = replace(made, seed=seed, eval=replace(made.eval, episodes=episodes))
                 path, run = checkpoint_of(self.directory, self.checkpoint)
-                metrics = own_evaluation(saved_policy(asked, path, run, self.individual))
+                saved = saved_policy(made, path, run, self.individual)
+                metrics = own_evaluation(evaluated_by(saved, asked, run))
         return {"fitness": fitness(metrics)} | {name.removeprefix("eval/"): x for name, x in metrics.items()}
 
     @property

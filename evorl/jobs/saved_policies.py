@@ -99,6 +99,17 @@ def own_game(experiment: Experiment, saved: SavedPolicy) -> World | None:
     return with_values(experiment, saved.how.space.values(saved.individual.genes)).mdp
 
 
+def evaluated_by(saved: SavedPolicy, asked: Experiment, run: dict[str, Any]) -> SavedPolicy:
+    """The same policy, evaluated as ``asked`` says, e.g. with another seed.
+
+    The policy is that of the run's own seed, from which weights follow that went by a seed.
+    """
+    from evorl.ec.core import IndependentEvolution
+
+    how = _plan(asked, asked.ec, run) if isinstance(asked.ec, IndependentEvolution) else None
+    return saved._replace(how=how)
+
+
 def own_evaluation(saved: SavedPolicy) -> Metrics:
     """Evaluate an individual that has a game of its own (`own_game`) as the run does."""
     assert saved.individual is not None and saved.how is not None and saved.how.evaluate is not None
@@ -143,13 +154,17 @@ def _evolver(
     experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any]
 ) -> tuple[Evolver, EvaluationPlan]:
     """The evolver of a checkpoint, and how to evaluate its individuals."""
-    from evorl.population.evaluation import evaluation_plan
-
-    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # the genes at the time of the checkpoint
-    how = evaluation_plan(experiment, evolution)
+    how = _plan(experiment, evolution, run)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
     return evolver, how
+
+
+def _plan(experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any]) -> EvaluationPlan:
+    from evorl.population.evaluation import evaluation_plan
+
+    genes = run.get("genes", evolution.genes)  # those at the time of the checkpoint
+    return evaluation_plan(experiment, replace(evolution, genes=genes))
 
 
 def _individual(

@@ -97,9 +97,9 @@ class Matches(Generic[P]):
         if not rule:
             yield from (_outcome(pair, games) for pair, games in self._run(self.world.all_sides(), None, pairs))
             return
-        halves = [dict(self._run(self.world.one_side(side), side, pairs)) for side in (0, 1)]
-        for pair in pairs:
-            yield _outcome(pair, halves[0][pair] | halves[1][pair])
+        first = dict(self._run(self.world.one_side(0), 0, pairs))
+        for pair, games in self._run(self.world.one_side(1), 1, pairs):
+            yield _outcome(pair, first[pair] | games)
 
     def _run(self, world: World, side: int | None, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, _Games]]:
         """Yield the games of each pair; of one side alone where the world's rule player has the other."""

@@ -153,6 +153,10 @@ class Player:
         for name, value in result.items():
             if not math.isfinite(value):
                 raise NotFinite(f"slot {slot} reports the result {name!r}, which is not finite: {value}")
+        if self.arena.spec.players > 1 and not 0 <= (won := result.get("win", 0.5)) <= 1:  # `evorl.rl.points`
+            raise WorldError(
+                f"slot {slot} reports the result 'win' as {won:g}: it is 1 for a win, 0.5 for a draw, 0 for a defeat"
+            )
         if self.reported is None:
             for name in result:
                 check_name(name)

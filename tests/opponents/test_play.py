@@ -129,6 +129,23 @@ def test_the_rule_player_plays_by_the_world_as_it_is(world: World) -> None:
         assert all(np.mean(one.points) < 0.35 for one in together.values())
 
 
+def test_a_pair_with_the_rule_player_is_told_before_the_last_game_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it can be kept, whatever happens then."""
+    players = [*(player(seed) for seed in range(3)), Player(RULE, RULE)]
+    pairs = [Pair(0, 3, 0, 24), Pair(1, 3, 0, 24), Pair(2, 3, 0, 24)]
+    matches, ended = Matches(PONG, tuple(players), 0, False), list[Pair]()
+    games = matches._run
+
+    def counted(world: World, side: int | None, pairs: Sequence[Pair]) -> Any:
+        for pair, told in games(world, side, pairs):
+            ended.append(pair)
+            yield pair, told
+
+    monkeypatch.setattr(Matches, "_run", lambda _, *arguments: counted(*arguments))
+    first = next(matches.outcomes(pairs))
+    assert len(ended) == 4 and sorted(ended[:3]) == pairs and first.pair == ended[3]
+
+
 def test_games_end_as_they_did_before_whatever_the_seed_of_another_matrix() -> None:
     players, pairs = [player(seed) for seed in range(2)], everyone(2)
     assert play(players, pairs, seed=3) == play(players, pairs, seed=3) != play(players, pairs, seed=4)

@@ -285,12 +285,15 @@ def test_who_went_by_a_seed_can_be_evaluated_while_its_generation_is_under_way(
     assert 0 < len(told) < len(former) == 12
     capsys.readouterr()
 
-    def evaluated(name: str, word: str) -> dict[str, Any]:
-        assert main([f"run={tmp_path / name}", word, "episodes=2", "json=true"]) == 0
+    def evaluated(name: str, *words: str) -> dict[str, Any]:
+        assert main([f"run={tmp_path / name}", *words, "episodes=2", "json=true"]) == 0
         return {**json.loads(capsys.readouterr().out.splitlines()[-1]), "run": ""}
 
     for number in told[::3]:
-        assert evaluated("there", f"individual={number}") == evaluated("alone", f"individual={number}")
+        for seed in ((), ("seed=5",)):  # the seed of the games, not of its weights
+            assert evaluated("there", f"individual={number}", *seed) == evaluated(
+                "alone", f"individual={number}", *seed
+            )
     gone = next(number for number in former if number != evaluated("there", "individual=best")["individual"])
     assert main([f"run={tmp_path / 'there'}", f"individual={gone}"]) == 2
     said = capsys.readouterr().err

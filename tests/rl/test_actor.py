@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -340,10 +340,16 @@ def test_a_mask_without_a_choice_is_named(order: int | None) -> None:
         ({"fitness": float("nan")}, NotFinite, "slot 1 reports the result 'fitness', which is not finite: nan"),
         ({"fitness": 1.0, "won": 1.0}, WorldError, "slot 1 reports the result 'won', unlike the episodes before"),
         ({}, WorldError, "slot 1 lacks the result 'fitness', unlike the episodes before"),
+        (
+            {"fitness": 1.0, "win": -1.0},
+            WorldError,
+            "slot 1 reports the result 'win' as -1: it is 1 for a win, 0.5 for",
+        ),
     ],
-    ids=["nan", "more", "fewer"],
+    ids=["nan", "more", "fewer", "below"],
 )
 def test_results_that_cannot_be_used_are_named(told: dict[str, float], kind: type[Exception], named: str) -> None:
-    game = type("Told", (Telling,), {"told": told})
+    several = replace(Telling.spec, players=2) if "win" in told else Telling.spec
+    game = type("Told", (Telling,), {"told": told, "spec": several})
     with pytest.raises(kind, match=named):
         actor_of(Simple(game.spec), Games(game, 3, episodes()), 60).collect(0)
