@@ -136,7 +136,7 @@ def _export(loaded: LoadedPolicy, experiment: Experiment, run_dir: Path, target:
     episodes = _played(request, compared, experiment)
     check = {"decisions": compared.decisions, "largest_difference": compared.difference, "wrong": compared.wrong}
     if not compared.agrees:
-        raise Failure(f"the file does not decide as the policy does, so it is not written: {check}")
+        raise Failure(f"the file does not decide as the policy does, so it is not written: {check}{_why(request, own)}")
     if not compared.decisions:
         raise BadRequest(f"evaluations of this run never play side {request.side}, so nothing can be compared", "side")
     described["check"] = {
@@ -149,6 +149,13 @@ def _export(loaded: LoadedPolicy, experiment: Experiment, run_dir: Path, target:
     _print(target, described, len(content))
     if request.json:
         print(as_json(described))
+
+
+def _why(request: Request, learner: NetworkLearner[Any]) -> str:
+    """What may part a file from its policy; empty where nothing is known."""
+    if learner.moments is None or not learner.moments.whiten or request.format not in ("sb3", "cleanrl", "unity"):
+        return ""
+    return "; rl.normalize_inputs=whiten needs float64, which this format has not: format=onnx and torch have it"
 
 
 def _target(request: Request) -> Path:

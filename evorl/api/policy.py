@@ -33,10 +33,12 @@ class Policy:
     """A policy as a function of observations. It keeps nothing between calls but the number of drawn actions, and
     several threads may call it."""
 
-    def __init__(self, learner: Learner, world: World, seed: int = 0, threads: int | None = None) -> None:
+    def __init__(
+        self, learner: Learner, world: World, seed: int = 0, threads: int | None = None, max_steps: int = MAX_STEPS
+    ) -> None:
         """``seed`` is that of drawn actions (``deterministic=False``). It computes with so many ``threads`` of PyTorch;
-        None: as many as the process."""
-        self.learner, self.world, self.seed, self.threads = learner, world, seed, threads
+        None: as many as the process. `evaluate` truncates episodes after ``max_steps`` environment steps."""
+        self.learner, self.world, self.seed, self.threads, self.max_steps = learner, world, seed, threads, max_steps
         self._spaces = world.environment_spaces()
         reads = None if self._spaces is None else _by_space(self._spaces[0], len(learner.spec.inputs))
         self._read: ReadInputs = reads or _by_spec(learner.spec)
@@ -128,7 +130,7 @@ class Policy:
 
         episodes, seed = at_least(1, episodes, "episodes"), at_least(0, seed, "seed")
         with threads(self.threads):
-            return play_episodes(self.learner, self.world, seed, episodes, deterministic=deterministic)
+            return play_episodes(self.learner, self.world, seed, episodes, self.max_steps, deterministic=deterministic)
 
     def _play(self, env: Any, seed: int | None, deterministic: bool, max_steps: int) -> PlayedEpisode:
         observation, info = env.reset(seed=seed)

@@ -183,7 +183,8 @@ class RunResult(Closes):
     def policy(self) -> Policy:
         """The policy of the checkpoint; of a population that of the best individual, or of ``individual``."""
         made = self.experiment
-        return Policy(self._loaded.learner, self._loaded.game or made.mdp, made.seed, made.rl.threads)
+        world = self._loaded.game or made.mdp
+        return Policy(self._loaded.learner, world, made.seed, made.rl.threads, made.eval.max_steps)
 
     @cached_property
     def _loaded(self) -> LoadedPolicy:

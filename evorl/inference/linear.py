@@ -1,7 +1,7 @@
 """A policy and its critics as linear layers in a world's own units, as Stable-Baselines3 and CleanRL have them.
 
 `evorl.jobs.foreign_policies` makes learners of such layers; this is the way back. A policy that computes anything else
-is refused. Normalised inputs are computed by a layer more, which needs ReLU (`of_raw_inputs`).
+is refused. Normalised inputs are computed by layers more, which need ReLU (`of_raw_inputs`).
 
 Letters in shapes: R named rewards, A choices, M atoms of a value.
 """
@@ -160,6 +160,8 @@ def of_raw_inputs(layers: Sequence[Linear], moments: Moments | None, others: int
     """Layers with ReLU that take raw inputs, and so many ``others`` within [-1, 1] behind them, as they are.
 
     One more layer clips the normalised inputs z: relu(z) - relu(z - c) - relu(-z) + relu(-z - c) is z within [-c, c].
+    Whitening takes another one before it, which subtracts the mean: relu(x - m) - relu(m - x) is x - m. Its factors
+    would enlarge what float32 loses in their products with large inputs.
     """
     if moments is None:
         return [*layers]
@@ -167,11 +169,16 @@ def of_raw_inputs(layers: Sequence[Linear], moments: Moments | None, others: int
     scale = scale if moments.whiten else torch.diag(scale.flatten())
     mean = torch.cat([mean.flatten(), torch.zeros(others, dtype=torch.float64)])
     scale = torch.block_diag(scale, torch.eye(others, dtype=torch.float64)).T
-    shift = -scale @ mean
-    first = torch.cat([scale, scale, -scale, -scale]), torch.cat([shift, shift - CLIP, -shift, -shift - CLIP])
+    before, taken = list[Linear](), torch.zeros_like(mean)
+    if moments.whiten:
+        near, one = mean.float(), torch.eye(len(mean))
+        before, taken = [(torch.cat([one, -one]), torch.cat([-near, near]))], near.double()
+    shift = -scale @ (mean - taken)
+    scale = torch.cat([scale, -scale], 1) if moments.whiten else scale
+    pieces = torch.cat([scale, scale, -scale, -scale]), torch.cat([shift, shift - CLIP, -shift, -shift - CLIP])
     (weight, bias), *rest = layers
     clipped = torch.cat([weight, -weight, -weight, weight], 1), bias
-    return [(first[0].float(), first[1].float()), clipped, *rest]
+    return [*before, (pieces[0].float(), pieces[1].float()), clipped, *rest]
 
 
 # ------------------------------------------------------------------ under their names

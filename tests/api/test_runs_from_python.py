@@ -131,6 +131,12 @@ def test_what_computes_leaves_the_process_its_threads(
     assert {*seen} == {wanted} and torch.get_num_threads() == before
 
 
+def test_a_policy_plays_as_long_as_its_run_evaluates(trained: evorl.RunResult) -> None:
+    run = evorl.load(trained.directory)
+    object.__setattr__(run.experiment.eval, "max_steps", 7)
+    assert {episode.length for episode in run.policy.evaluate(episodes=3)} == {7}
+
+
 @pytest.mark.parametrize(("key", "number"), [("episodes", 0), ("episodes", -1), ("seed", -1)])
 def test_an_evaluation_refuses_the_numbers_that_the_command_refuses(
     key: str, number: int, trained: evorl.RunResult

@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import subprocess
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gymnasium import spaces
 
 from benchmarks.speed.common import PEERS
 from evorl.inference.file import Format, policy_file, program, read_description
-from evorl.inference.linear import of_raw_inputs
+from evorl.inference.linear import Linear, of_raw_inputs
 from evorl.inference.module import PolicyModule
 from evorl.inference.sb3 import Call, Named, pickled
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
@@ -126,11 +127,26 @@ def test_a_layer_normalises_and_clips(whiten: bool) -> None:
     moments.update((3 * states()[20:] + 1,))
     others = torch.rand(len(x), 2) * 2 - 1
     identity = torch.eye(8), torch.zeros(8)
-    (first, bias), (second, rest) = of_raw_inputs([identity], moments, 2)
-    clipped = torch.relu(torch.cat([x.flatten(1), others], 1) @ first.T + bias) @ second.T + rest
+    clipped = through(of_raw_inputs([identity], moments, 2), torch.cat([x.flatten(1), others], 1))
     (normalised,) = moments.normalize(moments.tensors(torch.device("cpu")), (x,))
     torch.testing.assert_close(clipped, torch.cat([normalised.flatten(1), others], 1), atol=1e-5, rtol=1e-5)
     assert (normalised.abs() == CLIP).any()
+
+
+def test_whitening_keeps_the_digits_of_large_inputs() -> None:
+    generator = torch.Generator().manual_seed(3)
+    moments = Moments((Input("seen", (3,)),), True)
+    x = 1000 + 0.5 * torch.randn(500, 3, generator=generator)
+    moments.update((x,))
+    (normalised,) = moments.normalize(moments.tensors(torch.device("cpu")), (x,))
+    layers = of_raw_inputs([(torch.eye(3), torch.zeros(3))], moments)
+    torch.testing.assert_close(through(layers, x), normalised, atol=1e-5, rtol=0)  # an input's last digit is 6e-5
+
+
+def through(layers: Sequence[Linear], x: torch.Tensor) -> torch.Tensor:
+    for weight, bias in layers[:-1]:
+        x = torch.relu(x @ weight.T + bias)
+    return x @ layers[-1][0].T + layers[-1][1]
 
 
 def test_a_zip_describes_itself() -> None:
