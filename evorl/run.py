@@ -43,6 +43,7 @@ from evorl.cli.refusals import check_hydra
 from evorl.cli.repeats import check_chosen_once
 from evorl.jobs import job
 from evorl.jobs.amendments import AMENDABLE, GENES, amended_config
+from evorl.jobs.directories import new_directory
 from evorl.jobs.identity import located
 from evorl.jobs.limits import check_fitness_limit, check_goes_on, larger_limits
 from evorl.jobs.sweep import sweep
@@ -194,7 +195,7 @@ def begin(
     made: list[Path] = []
 
     def choose() -> Path:
-        made.append(job.new_directory(place, "hydra.run.dir", places))
+        made.append(new_directory(place, "hydra.run.dir", places))
         return made[0]
 
     job.start_run(composed, words, data, experiment, choose, "hydra.run.dir")

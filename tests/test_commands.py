@@ -449,7 +449,7 @@ def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
 def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, concurrent.futures as f\n"
-        "from evorl.jobs.job import new_directory\n"
+        "from evorl.jobs.directories import new_directory\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with f.ThreadPoolExecutor(8) as pool:\n"
         "    made = [pool.submit(new_directory, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]\n"

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +19,6 @@ from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util import command, run_directory, yaml_text
 from evorl.util.errors import BadRequest
-from evorl.util.names import making
 from evorl.util.text import say
 from evorl.util.typed import completed, shown, typed
 
@@ -333,15 +331,6 @@ def is_run(directory: Path) -> bool:
     return run_directory.exists(directory, CONFIG)
 
 
-def is_unstarted(directory: Path) -> bool:
-    """Return whether a directory is empty, or left by a run that was killed before its config was written."""
-    names = {entry.name for entry in run_directory.entries(directory)}
-    return not names or (".lock" in names and names <= _BEFORE and not is_run(directory))
-
-
-_BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
-
-
 def round_trip(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as it is read back from its YAML file."""
     return cast(dict[str, Any], yaml_text.parse(config_yaml(data)))
@@ -366,31 +355,3 @@ def _write_config(directory: Path, composed: DictConfig, data: dict[str, Any], o
     run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
     run_players.keep(directory, others)
     run_directory.replace(directory, CONFIG, config_yaml(data))
-
-
-def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
-    """Make a new, empty directory. A default name that is taken gets a number; one named in ``words`` must be free.
-
-    A named directory may also be `is_unstarted`, or one that ``ours`` accepts. Raises `BadRequest` at ``key``.
-    """
-    if not path:
-        raise BadRequest("needs a directory", key)
-    place = Path(path)
-    with making(place, key):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if any(word.startswith(f"{key}=") for word in words):
-            place.mkdir(exist_ok=True)
-            if not (is_unstarted(place) or ours(place)):
-                raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
-            return place
-        return _next_free_name(place)
-
-
-def _next_free_name(place: Path) -> Path:
-    for number in count(1):
-        try:
-            place.mkdir()  # atomic: only one process gets it
-            return place
-        except FileExistsError:
-            place = place.with_name(f"{place.name.removesuffix(f'-{number - 1}')}-{number}")
-    raise AssertionError

@@ -34,6 +34,7 @@ from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse
 from evorl.cli.refusals import check_hydra, check_hydra_of_job
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers, promotion, run_players
+from evorl.jobs.directories import new_directory, place_of
 from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
@@ -155,7 +156,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
         say(line)
     if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
         say(notice)
-    place = Path(base.hydra.sweep.dir).absolute()
+    place = place_of(base.hydra.sweep.dir, KEY, config.hydra_words(base)).absolute()
     if _chooses_jobs(base) and place.is_dir():
         _refuse_links(place, [entry.name for entry in run_directory.entries(place) if entry.name.isdecimal()])
     if job_search:
@@ -167,7 +168,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     _check(base, place, planned, known=not _chooses_jobs(base))
     with _interruptible(place):
         launchers.start_ray(base)
-    directory = job.new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
+    directory = new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned})
         with _interruptible(directory):

@@ -131,8 +131,12 @@ def test_what_computes_leaves_the_process_its_threads(
     assert {*seen} == {wanted} and torch.get_num_threads() == before
 
 
-def test_a_policy_plays_as_long_as_its_run_evaluates(trained: evorl.RunResult) -> None:
+def test_a_policy_plays_as_long_as_its_run_evaluates(
+    trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a world without a limit of its own."""
     run = evorl.load(trained.directory)
+    monkeypatch.setattr(Gymnasium, "longest_episode", property(lambda world: None))
     object.__setattr__(run.experiment.eval, "max_steps", 7)
     assert {episode.length for episode in run.policy.evaluate(episodes=3)} == {7}
 
@@ -417,6 +421,15 @@ def test_a_sweep_leaves_the_log_of_its_program_alone(
         logger.removeHandler(written)
         written.close()
     assert (tmp_path / "log").read_text() == "before\nafter\n"
+
+
+def test_a_sweep_of_the_same_second_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its default name is that of the second; here it is given, and taken for the default."""
+    monkeypatch.setattr(sweep, "_outcome", lambda composed, directory: 1.0)
+    monkeypatch.setattr(sweep.config, "hydra_words", lambda base: [])
+    for words in ("seed=1,2", "seed=3,4", "seed=3,4"):
+        evorl.sweep(f"mdp=cartpole {words}", f"hydra.sweep.dir={tmp_path / 'second'}", SMALL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["second", "second-1", "second-2"]
 
 
 def test_the_runs_of_a_sweep_are_in_the_order_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_workers_are_killed_and_stopped_and_no_bit_changes(
     world: str, run: Callable[..., RayRun], tmp_path: Path
 ) -> None:
     """At random moments, alone and together, with the actors that carry them; at last Ray itself is, too."""
-    words = settings(world, 150_000, *CLUSTER, *SOONER)
+    words = settings(world, 250_000, *CLUSTER, *SOONER)
     it, draw = run(*words), random.Random(world)
     assert it.until_rows(1), it.said()
     kills = stops = together = 0
