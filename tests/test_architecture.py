@@ -284,7 +284,7 @@ TOUCHING = {
     "evorl/record/video.py": ({"open", "os.replace", "unlink"}, "a new film, in a folder that its caller has checked"),
     "evorl/record/wandb_artifacts.py": ({"rmtree"}, "the library's own folder, checked before"),
     "evorl/record/wandb_report.py": ({"read_bytes"}, "pictures of a report"),
-    "evorl/jobs/job.py": ({"mkdir"}, "a new directory itself"),
+    "evorl/jobs/directories.py": ({"mkdir"}, "a new directory itself"),
     "evorl/matches/records.py": ({"mkdir"}, "a new directory itself"),
     "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
     "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),

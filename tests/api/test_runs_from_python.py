@@ -131,9 +131,7 @@ def test_what_computes_leaves_the_process_its_threads(
     assert {*seen} == {wanted} and torch.get_num_threads() == before
 
 
-def test_a_policy_plays_as_long_as_its_run_evaluates(
-    trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_plays_as_long_as_its_run_evaluates(trained: evorl.RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a world without a limit of its own."""
     run = evorl.load(trained.directory)
     monkeypatch.setattr(Gymnasium, "longest_episode", property(lambda world: None))
