@@ -213,12 +213,13 @@ def resume_run(
     experiment: Experiment,
     amend: Callable[[], None],
     genes: Any = None,
+    key: str = "resume",
 ) -> float:
     """Continue a run from its newest checkpoint, or from its start if it has none; return the fitness.
 
     ``words`` are those of the command line. ``amend`` is called once the directory is locked and the checkpoint loaded.
-    ``genes`` is the former ``ec.genes``. Raises `BadRequest`, with nothing written, if another process holds the run,
-    no checkpoint is complete, or the former genes are no longer valid.
+    ``genes`` is the former ``ec.genes``, and ``key`` names the directory. Raises `BadRequest`, with nothing written, if
+    another process holds the run, no checkpoint is complete, or the former genes are no longer valid.
     """
     from evorl.population.loop import Population
     from evorl.population.remap import remap_genes
@@ -240,7 +241,7 @@ def resume_run(
 
     @contextmanager
     def opened() -> Iterator[OpenRun]:
-        with lock(directory), _told_at("resume"):
+        with lock(directory, key), _told_at(key):
             tell_of_links(directory)
             state = built.load(directory, prepare)
             with _attempt(directory, words, experiment):
@@ -248,7 +249,7 @@ def resume_run(
                 yield directory, state
 
     _announce(experiment.cluster.begins)
-    with _told_at("resume"):
+    with _told_at(key):
         built = BuiltRun(build)
     _announce(experiment.rl.begins)
     return float(run_to_end(built, opened)["fitness"])

@@ -110,7 +110,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
         if stopped:
             run_directory.replace(directory, job.CONFIG, job.config_yaml(data))
 
-    return job.resume_run(directory, words, data, experiment, amend)
+    return job.resume_run(directory, words, data, experiment, amend, key=KEY)
 
 
 def _wait_for_old_workers(directory: Path) -> None:

@@ -124,6 +124,16 @@ def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
     assert state_of(ended) == before
 
 
+def test_a_job_that_another_process_writes_is_told_at_the_key_of_the_sweep(
+    ended: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorl.jobs.sweep.PATIENCE_S", 0.1)
+    place = ended.directory / "2"
+    with lock(place):
+        code, said = ended.run()
+    assert code == 2 and f"evorl: hydra.sweep.dir: another process is writing {place}\n" in said
+
+
 def test_what_is_printed_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In any directory: a shell takes the lines apart, and Hydra reads the words."""
     place = tmp_path / "m 9=x"
