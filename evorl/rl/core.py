@@ -107,7 +107,7 @@ class Hyper(ABC):
     """Processes that compute gradients, each on its share of a minibatch; they change the last bits, as threads do
     (docs/learners.md)."""
     compile: bool = False
-    """Compile the gradient step with torch.compile, once for each size of minibatch (docs/running.md).
+    """Compile the gradient step (AOTInductor), once for each size of minibatch (docs/running.md).
 
     That takes half a minute, and is cached for later runs. It pays for small networks.
     """
