@@ -28,7 +28,7 @@ from evorl.mdp.duel import Duel
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.random_play import random_action
 from evorl.mdp.remote import Remote
-from evorl.mdp.remote.messages import Nonsense, Unplayable, read_hello
+from evorl.mdp.remote.messages import Ask, Nonsense, Unplayable, read, read_hello
 from evorl.mdp.remote.offer import Offer
 from evorl.mdp.remote.process import CLIENTS
 from evorl.mdp.remote.server import alike
@@ -298,6 +298,22 @@ def test_a_misspelt_offer_names_what_may_be_meant(field: dict[str, Any], message
     with pytest.raises(Nonsense) as caught:
         read_hello(msgspec.msgpack.encode(HELLO | field))
     assert message in str(caught.value)
+
+
+def test_of_a_long_name_that_is_unknown_the_beginning_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what is nearest to a name of a megabyte took a second."""
+    monkeypatch.setattr("evorl.mdp.remote.messages.nearest", lambda *_: pytest.fail("is looked for"))
+    with pytest.raises(Nonsense) as caught:
+        read(msgspec.msgpack.encode({"type": "ask", "A" * 1_000_000: 1}))
+    assert "unknown field `AAA" in str(caught.value) and len(str(caught.value)) == 500
+
+
+def test_a_mask_that_was_not_offered_is_refused() -> None:
+    """A game that forgets ``masked`` would be played with actions that it does not allow."""
+    offer = Offer(read_hello(msgspec.msgpack.encode(HELLO)))
+    with pytest.raises(Nonsense, match="sent a legal mask, and its offer does not say masked"):
+        four, one, eight = (memoryview(bytes(n)) for n in (4, 1, 8))
+        offer.rows([Ask(0, four, one, four, one, four, (eight,), legal=four)])
 
 
 @pytest.mark.parametrize(

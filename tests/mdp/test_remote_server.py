@@ -234,6 +234,18 @@ def test_a_battle_with_two_bad_rows_is_lost_once(
     assert [message.partition(": ")[2] for message in caplog.messages] == ["1 of 1 battles begin anew"] * 2
 
 
+def test_games_that_end_before_they_have_played_are_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one of several starts, no battle gets a place, so none is lost."""
+    monkeypatch.setattr("evorl.mdp.remote.server.PAUSES_S", (0.0,) * 5)
+    hello = f"import sys, time; sys.path.insert(0, '{CLIENTS / 'python'}'); import evorl_client, tag"
+    hello += "; client = evorl_client.Client(tag.OFFER, tag.Tag); time.sleep(0.2); sys.exit('it rains')"
+    with (
+        opened(4, f'{sys.executable} -c "{hello}"', processes=3) as arena,
+        pytest.raises(Unplayable, match=r"has connected, but not played: it ended .* it rains"),
+    ):
+        arena.recv()
+
+
 def test_more_processes_than_may_run_are_refused_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.remote.server.MAX_PROCESSES", 2)
     one = f"import sys; sys.path.insert(0, '{CLIENTS / 'python'}'); import evorl_client, tag"

@@ -116,7 +116,7 @@ class Battles:
         try:
             self._start(match, *match.place)
         except (Cut, Nonsense) as error:
-            self._server.cut(match.place[0], str(error))
+            self._server.cut(match.place[0], str(error), broke=isinstance(error, Cut))
 
     def _start(self, match: Match, connection: Connection, place: int) -> None:
         seed = int(self._episodes(match.index, match.number))
@@ -143,7 +143,7 @@ class Battles:
             try:
                 match.place[0].leave(match.place[1])
             except Cut as error:
-                self._server.cut(match.place[0], str(error))
+                self._server.cut(match.place[0], str(error), broke=isinstance(error, Cut))
 
     def close(self) -> None:
         """Give back all places."""
@@ -177,7 +177,7 @@ class Battles:
             self._rooms[room].act(seats, actions)
             self._last[games] = self._rooms[room].said
         except Cut as error:
-            self._server.cut(self._rooms[room], str(error))
+            self._server.cut(self._rooms[room], str(error), broke=True)
 
     def hear(self, slots: Array, over: Array) -> None:
         """Note that slots have asked, or that their episodes are ``over``."""

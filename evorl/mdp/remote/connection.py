@@ -15,13 +15,10 @@ import numpy as np
 
 from evorl.mdp.core import Array
 from evorl.mdp.remote.link import Link
-from evorl.mdp.remote.messages import Act, Ask, Begin, Failed, Leave, Nonsense, encoded, read
+from evorl.mdp.remote.messages import MAX_WHY, Act, Ask, Begin, Failed, Leave, Nonsense, encoded, read
 from evorl.mdp.remote.offer import Offer, Rows
 from evorl.mdp.remote.truth import every, some
 from evorl.util.text import printable
-
-MAX_WHY = 500
-"""Letters that are shown of a game's reason for giving a battle up."""
 
 
 class Receiver(Protocol):
@@ -53,6 +50,8 @@ class Connection:
         """When it last said something, by `time.monotonic`."""
         self.said = self.heard = 0
         """Messages that it was sent, and those that came before its last rows."""
+        self.played = False
+        """Whether it has sent a row of a battle."""
 
     # -------------------------------------------------------------- places
 
@@ -161,6 +160,7 @@ class Connection:
         if some(rows.end):
             late = self._keep_ends(rows, seats)
             rows, place, seats = rows.take(late), place[late], seats[late]
+        self.played = True
         if not len(place):
             return
         slots = self._slots_that_owe(seats, rows.side)

@@ -27,6 +27,8 @@ MAX_BATTLES, MAX_SIDES, MAX_NAMES = 4096, 256, 4096
 MAX_SIZE = 1 << 24
 """Numbers of an input."""
 MAX_CHOICES = 1 << 16
+MAX_WHY = 500
+"""Letters that are shown of a reason."""
 
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Names = Annotated[tuple[Word, ...], Meta(max_length=MAX_NAMES)]
@@ -36,10 +38,10 @@ Bounds = Annotated[tuple[float, ...], Meta(min_length=1, max_length=MAX_NAMES)]
 
 
 class Nonsense(ValueError):
-    """What a game sent is not of the protocol. The message is one printable line."""
+    """What a game sent is not of the protocol. The message is one printable line of `MAX_WHY` letters at most."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(printable(why))
+        super().__init__(printable(why[:MAX_WHY]))
 
 
 class Cut(OSError):
@@ -191,6 +193,6 @@ def _decoded(decoder: Any, frame: bytes) -> Any:
 
 def _hint(text: str) -> str:
     """What a decoder's error may have meant, for its end; else empty."""
-    if unknown := re.search(r"unknown field `([^`]+)`", text):
+    if unknown := re.search(r"unknown field `([^`]{1,64})`", text):  # to compare a longer one takes long
         return nearest(unknown[1], [name for kind in _KINDS for name in kind.__struct_fields__])
     return "; there are float32 and uint8" if "enum value" in text and "dtype" in text else ""

@@ -161,6 +161,8 @@ class Offer:
             if some(bits > 1):
                 raise Nonsense("sent a legal mask that is neither 0 nor 1")
             legal = bits.view(np.bool_)
+        elif len(ask.legal):
+            raise Nonsense("sent a legal mask, and its offer does not say masked")
         battle, side, cost = BATTLE.read(ask.battle, n), SIDE.read(ask.side, n), COST.read(ask.cost, n)
         return Rows(battle, side, cost, end, self._reward.read(ask.reward, n), inputs, legal, results)
 

@@ -134,7 +134,8 @@ class GameServer:
     def cut(self, connection: Connection, why: str, broke: bool = False) -> None:
         """Give up a connection: its battles are lost, and its process is replaced when a place is needed.
 
-        ``broke``: the other end has broken it, so how its process ended says more.
+        ``broke``: the other end has broken it, so how its process ended says more. A process that ends before it has
+        played counts as a failed start: others would be started for ever. Raises `Unplayable` after too many.
         """
         if connection not in self._connections:
             return
@@ -150,6 +151,9 @@ class GameServer:
             self._drop(process)
         for owner, game in connection.owned():
             owner.lost.append((game, f"{connection.name} {why}", True))
+        if process is not None and broke and not connection.played:
+            why = f"{connection.name} has connected, but not played: it {why}"
+            self._count_failed_start(why, time.monotonic(), process.was_killed)
 
     def _tell_output(self, process: GameProcess) -> None:
         """Show what a process printed before it ended by itself, such as a traceback; the same lines once."""
@@ -223,7 +227,7 @@ class GameServer:
         connection = Connection(link, offer, name)
         self._connections[connection] = process
         self._selector.register(link.socket, selectors.EVENT_READ, lambda: self._serve(connection))
-        self._offer, self._failed = self._offer or offer, 0
+        self._offer = self._offer or offer
         if process is not None:
             process.greeted = True
         else:
@@ -234,7 +238,7 @@ class GameServer:
             link.send(encoded(Welcome()))
             link.check_open()
         except Cut as error:
-            self.cut(connection, str(error))
+            self.cut(connection, str(error), broke=True)
 
     def _holder(self, token: str) -> GameProcess | None:
         """The process whose token it is; None for the token of all others. Raises `Nonsense` for any other."""
@@ -266,6 +270,8 @@ class GameServer:
         try:
             connection.link.flush()
             connection.receive()
+            if self._failed and connection.played:
+                self._failed = 0
         except (Cut, Nonsense) as error:
             self.cut(connection, str(error), broke=isinstance(error, Cut))
 
@@ -338,7 +344,7 @@ class GameServer:
             try:
                 give(room, place)
             except (Cut, Nonsense) as error:
-                self.cut(room, str(error))
+                self.cut(room, str(error), broke=isinstance(error, Cut))
         if self._queue and self.settings.command is not None:
             self._start_more()
         else:
