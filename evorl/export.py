@@ -19,6 +19,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 
     sys.exit(evorl(["export", *sys.argv[1:]]))
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from evorl.jobs.saved_policies import LoadedPolicy, loaded_policy
 from evorl.record import provenance, run_names
 from evorl.util import command, files, run_directory
 from evorl.util.errors import BadRequest, Failure
-from evorl.util.names import check_can_be_made
+from evorl.util.names import check_can_be_made, check_names
 from evorl.util.text import as_json, say
 from evorl.util.typed import completed
 from evorl.util.types import Count, Natural
@@ -164,8 +165,9 @@ def _target(request: Request) -> Path:
     if place.suffix != suffix:
         right = place.with_suffix(suffix) if place.name else f"policy{suffix}"
         raise BadRequest(f"format={request.format} makes a file with the suffix {suffix}: out={right}", "out")
-    if place.exists() or place.is_symlink():
+    if os.path.lexists(place):
         raise BadRequest(f"{place} is there, and nothing is ever overwritten", "out")
+    check_names(place.absolute().parent, "the directory", "out")
     if not place.absolute().parent.is_dir():
         raise BadRequest(f"there is no directory {place.parent}", "out")
     check_can_be_made(place, [place.absolute().parent], "out")

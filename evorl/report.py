@@ -5,7 +5,7 @@
     python -m evorl.report multirun/lr live=true
 
 RUN_DIR_OR_GLOB is a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you
-like. The word latest is the run below runs/ that began last, and zoo/NAME a policy that `evorl.zoo` lists.
+like. The word latest is the run below runs/ that began last.
 """
 
 from __future__ import annotations
@@ -150,11 +150,13 @@ def _write(out: Path, content: Mapping[str, bytes]) -> None:
     """Write the files of a report, and remove those of an earlier one that are no longer part of it."""
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_files_of_report(out)) - set(content)
-    files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
+    mark = {"report": __version__, "files": sorted(content)}
+    files.write_json(out / MARK, {**mark, "files": sorted({*content, *stale})})  # of a report that is killed, too
     for name, data in content.items():
         files.replace(out / name, data)
     for name in stale:
         (out / name).unlink(missing_ok=True)
+    files.write_json(out / MARK, mark)
 
 
 def serve(named: Sequence[str], choices: Choices) -> None:
@@ -264,7 +266,7 @@ def _result(word: str) -> str:
     """
     if os.path.exists(word):
         return word
-    if not (papers.PROGRAMS / word.partition("/")[0] / "paper.py").is_file():
+    if not os.path.isfile(papers.PROGRAMS / word.partition("/")[0] / "paper.py"):
         return word
     papers.table(word)
     file = papers.results(word) / f"{word.partition('/')[2]}.json"

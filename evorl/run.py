@@ -48,9 +48,10 @@ from evorl.jobs.identity import located
 from evorl.jobs.limits import check_fitness_limit, check_goes_on, larger_limits
 from evorl.jobs.sweep import sweep
 from evorl.record import run_names
+from evorl.record.provenance import POLICY_ONLY
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest, nearest_or_all
 from evorl.util.names import check_names
 from evorl.util.text import say
 
@@ -151,6 +152,8 @@ def _inform(parser: argparse.ArgumentParser, args: argparse.Namespace, hydra: Hy
     if args.cfg and (several := [word for word in parse(args.overrides) if word.is_sweep_override()]):
         raise BadRequest("several values; --cfg shows one job", several[0].key_or_group)
     composed = config.compose(hydra, args.overrides, name, RunMode.RUN if args.cfg else RunMode.MULTIRUN)
+    if args.package not in (None, "_global_") and OmegaConf.select(composed, args.package) is None:
+        raise BadRequest(f"{args.package} is no key{nearest_or_all(args.package, map(str, composed))}", "--package")
     if args.help:
         print(help_page(hydra, composed, args.overrides, name))
     else:
@@ -285,6 +288,8 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     """
     if args.multirun or asked(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
+    if run_directory.exists(directory, POLICY_ONLY):
+        raise BadRequest(f"{directory} holds only a policy", "replay")
     check_hydra(parse(args.overrides), sweep=False)
     with config.config_of(directory, "replay"):
         past = config.read_run_config(directory, "replay")

@@ -1,4 +1,4 @@
-"""The command that lists trained policies. Any other command takes one as ``zoo/NAME`` in place of a run directory.
+"""The command that lists trained policies. Commands that take a policy take one as ``zoo/NAME``, as a run directory.
 
     python -m evorl.zoo                 all of them
     python -m evorl.zoo suite/ppo_pong  one: its numbers, curves, settings, and the command that makes it again

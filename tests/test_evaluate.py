@@ -20,6 +20,7 @@ from evorl.export import main as export
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
 from evorl.play import main as play
+from evorl.report import main as report
 from evorl.rl.core import Episode, Learner
 from evorl.rl.evaluation import evaluate_policy, play_episodes
 from evorl.rl.films import InRows, chosen, film
@@ -415,6 +416,14 @@ def test_an_exported_policy_is_a_small_run_of_the_same_bits(
 
     assert go(f"resume={place}", "budget.steps=9999") == 2
     assert f"resume: {place} holds only a policy; init={place} starts a new run from it" in capsys.readouterr().err
+    assert go(f"replay={place}") == 2
+    assert capsys.readouterr().err == f"evorl: replay: {place} holds only a policy\n"
+    words = {word.partition("=")[0]: word for word in (*QUICK, *CASES[name])}.values()
+    assert go(*words, f"init={place}", "init_optimizer=true", f"hydra.run.dir={tmp_path / 'new'}") == 2
+    assert not (tmp_path / "new").exists()
+    assert f"init_optimizer: {place} holds no state of this optimiser" in capsys.readouterr().err
+    assert report([str(place), f"out={tmp_path / 'report'}"]) == 2
+    assert f"{place} holds only a policy, and no records to report" in capsys.readouterr().err
     assert main([f"run={place}", f"export={place}"]) == 2
     assert f"export: {place} is not empty, and nothing is ever overwritten" in capsys.readouterr().err
     for words, why in (("export=", "needs a directory"), ("export=.", "the working directory cannot be replaced")):

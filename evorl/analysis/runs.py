@@ -99,6 +99,8 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
     """
     directories = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
     if not directories:
+        if only := next((place for place in places if run_directory.exists(place, POLICY_ONLY)), None):
+            raise BadRequest(f"{only} holds only a policy, and no records to report")
         names = ", ".join(map(str, places))
         raise BadRequest(f"no run in {names or 'no directory'}: a run holds .hydra/config.yaml and records")
     return list(directories.values())

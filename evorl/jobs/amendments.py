@@ -40,7 +40,7 @@ def amended_config(
     change too. Raises `BadRequest` for any other changed key.
     """
     amended = OmegaConf.create(past)
-    choices = job.choices(directory)
+    choices = job.choices(directory, does.split()[0])
     in_order = sorted(parse(words), key=lambda override: override.key_or_group != "cluster")  # a choice before its keys
     for override in in_order:
         key, value = override.key_or_group, override.value()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, count
@@ -10,7 +11,7 @@ from pathlib import Path
 from evorl.jobs.job import is_run
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
-from evorl.util.names import making
+from evorl.util.names import check_names, making
 
 
 def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
@@ -32,8 +33,14 @@ def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Pat
 
 
 def place_of(path: str, key: str, words: Sequence[str]) -> Path:
-    """Where `new_directory` makes this directory, unless another process takes the name first."""
+    """Where `new_directory` makes this directory, unless another process takes the name first.
+
+    Raises `BadRequest` at ``key`` where no directory can be.
+    """
     place = Path(path)
+    check_names(place, "the directory", key)
+    if os.path.lexists(place) and not os.path.isdir(place):
+        raise BadRequest(f"{place} is no directory", key)
     return place if _is_named(key, words) else next(name for name in _names(place) if not name.exists())
 
 

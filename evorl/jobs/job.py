@@ -202,7 +202,7 @@ def check_resumable(directory: Path) -> None:
             f"{directory} holds only a policy; {command.word('init', str(directory))} starts a new run from it",
             "resume",
         )
-    if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):
+    if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
         raise BadRequest(f"{directory} cannot be written; a copy of it can go on", "resume")
 
 

@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from evorl.analysis.runs import flatten, read_json
 from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.cli import config
-from evorl.cli.hydra_internals import HasConfigLoader
+from evorl.cli.groups import options
+from evorl.cli.hydra_internals import HasConfigLoader, Hydra
 from evorl.cli.overrides import parse
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
@@ -36,7 +37,7 @@ from evorl.training.periods import PARTS
 from evorl.util import run_directory
 from evorl.util import seed as seeds
 from evorl.util.command import quoted
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, nearest_or_all
 from evorl.util.typed import T, typed
 from evorl.util.types import Count, Natural
 
@@ -189,6 +190,17 @@ def _same_players(directory: Path, word: Any) -> bool:
         return False
     there = run_players.words_of(config.read_run_config(first, PLACE))
     return same_players(first, there, run_players.absolute([str(player) for player in listed]))
+
+
+def chosen_evolver(word: str, hydra: Hydra) -> str:
+    """``hydra.sweeper.evolver=NAME`` in Hydra's syntax: a file of conf/ec at that key. Raises `BadRequest`."""
+    key, _, choice = word.partition("=")
+    if key != f"{KEY}.evolver" or not choice.isidentifier():
+        return word
+    evolvers = [name for name in options(hydra, "ec") if name != "none"]
+    if choice not in evolvers:
+        raise BadRequest(f"no evolver {choice}{nearest_or_all(choice, evolvers)}", key)
+    return f"ec@{word}"
 
 
 def is_search(base: DictConfig) -> bool:

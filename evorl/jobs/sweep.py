@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -140,8 +139,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     from evorl.jobs import search, search_loop
     from evorl.record.lock import lock
 
-    words = [*(_evolver(word) for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
-    words = _left_to_jobs(hydra, words)
+    words = [search.chosen_evolver(word, hydra) for word in words if not word.startswith("hydra.mode=")]
+    words = _left_to_jobs(hydra, [*words, "hydra.mode=MULTIRUN"])
     check_hydra(parse(words, hydra), sweep=True)
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     check_hydra_of_job(base)
@@ -212,11 +211,6 @@ def _interruptible(directory: Path) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _evolver(word: str) -> str:
-    """``hydra.sweeper.evolver=NAME`` in Hydra's syntax: a file of conf/ec at that key."""
-    return re.sub(r"^hydra\.sweeper\.evolver=(?=\w+$)", "ec@hydra.sweeper.evolver=", word)
 
 
 def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:

@@ -319,6 +319,8 @@ def _load_start(run: Run, init: Start) -> None:
     load_policy(run.learner, init)
     if init.optimizer:
         state, own = init.past["learner"], run.learner.state_dict()
+        if not optimizers(own).keys() <= state.keys():  # of an exported policy, or of another algorithm
+            raise BadRequest(f"{init.directory} holds no state of this optimiser", "init_optimizer")
         with _explained(init):
             run.learner.load_state_dict({**own, **{name: state[name] for name in optimizers(own)}})
 

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from evorl.util.errors import BadRequest, nearest, one_edit
+from evorl.util.run_directory import PARTIAL
 
 
 def readable(name: str) -> str:
@@ -38,6 +39,7 @@ def check_names_directory(name: str, makes: str, key: str) -> None:
     if not name:
         raise BadRequest("needs a directory", key)
     path = Path(name)
+    check_names(path, "the directory", key)
     if path.suffix.lower().lstrip(".") in FILES and not path.is_dir():
         raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
 
@@ -55,8 +57,11 @@ def check_names(place: Path, what: str, key: str, advice: str = "") -> None:
 def check_can_be_made(place: Path, within: Iterable[Path], key: str = "") -> None:
     """Raise `BadRequest` at ``key`` unless the first that there is of the directories ``within`` can be written.
 
-    A name that begins with ``~`` is refused: who writes it means a home directory, and may later remove that one.
+    A name that begins with ``~`` is refused: who writes it means a home directory, and may later remove that one. There
+    must be room for the name of the hidden file in which its content is written first.
     """
+    check_names(place, "the file or directory", key)
+    check_names(Path(PARTIAL.format(place.name)), "the hidden file in which it is written first", key)
     if str(place).startswith("~"):
         raise BadRequest(f"shells do not expand ~ after the equals sign; write {key}=$HOME{str(place)[1:]}", key)
     above = next(path for path in within if path.exists())
@@ -86,7 +91,7 @@ def _can_be_written(directory: Path) -> bool:
 def no_such_run(name: str, key: str = "", hint: str = "") -> BadRequest:
     """The error at ``key`` for a run directory that is not there, with the nearest beside it, else with ``hint``."""
     above, last = Path(name).parent, Path(name).name
-    there = os.listdir(above) if above.is_dir() and os.access(above, os.R_OK) else []
+    there = os.listdir(above) if os.path.isdir(above) and os.access(above, os.R_OK) else []
     near = [entry for entry in there if one_edit(last, entry)] or get_close_matches(last, there, 9)
     beside = [str(above / entry) for entry in near]  # the same folder alone is not near
     return BadRequest(f"{name}: no such run directory{nearest(name, beside) or hint}", key)

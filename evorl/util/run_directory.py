@@ -26,6 +26,8 @@ import msgspec
 from evorl.util import yaml_text
 from evorl.util.errors import BadRequest
 
+PARTIAL = ".{}.partial"
+"""The file in which a file is written before it takes that one's name."""
 DOCUMENT = 1 << 24
 """Most bytes of a document of JSON, such as result.json."""
 CONFIG = 1 << 20
@@ -217,13 +219,13 @@ def replace(root: Path, name: str, content: bytes) -> None:
     A folder under this name is kept under another, with a warning.
     """
     folder, slash, last = name.rpartition("/")
-    temporary = f"{folder}{slash}.{last}.partial"
+    temporary = f"{folder}{slash}{PARTIAL.format(last)}"
     remove(root, temporary)  # of a process that was killed
     write(root, temporary, [content])
     if is_folder(root, name):
         _log.warning("%s was a folder, which is kept as %s", root / name, set_aside(root, name))
     with _folder(root, folder) as opened:
-        os.replace(f".{last}.partial", last, src_dir_fd=opened, dst_dir_fd=opened)
+        os.replace(PARTIAL.format(last), last, src_dir_fd=opened, dst_dir_fd=opened)
         os.fsync(opened)
 
 

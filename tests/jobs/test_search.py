@@ -159,7 +159,7 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             "hydra.sweeper.evolver._target_: os.system is outside evorl; "
             "to run its code add 'trust=[os]' to the command line",
         ),
-        ([LR, "hydra.sweeper.evolver=bpt"], "ec: no choice 'bpt'; did you mean pbt?"),
+        ([LR, "hydra.sweeper.evolver=bpt"], "hydra.sweeper.evolver: no evolver bpt; did you mean pbt?"),
         ([LR, "hydra.sweep.subdir=a"], "hydra.sweep.subdir: the jobs of a search are numbered"),
         ([LR, PBT, "ec=sga"], "ec: jobs that start from their parents' runs train one learner each; leave it out"),
         (

@@ -265,6 +265,13 @@ def test_keys_of_choices_that_vary_may_be_given(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "wrong").exists()
 
 
+def test_an_unknown_evolver_of_a_search_is_told_at_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--multirun", "mdp=cartpole", "hydra/sweeper=evorl", "rl.lr=interval(1e-5,1e-2)")
+    for name, nearest in (("cma", "did you mean cma_es?"), ("none", "there are: ")):
+        assert go(*words, f"hydra.sweeper.evolver={name}") == 2
+        assert f"evorl: hydra.sweeper.evolver: no evolver {name}; {nearest}" in capsys.readouterr().err
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     assert go("--multirun", "+debug=tiny", "mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path}") == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,39 @@ def test_a_report_leaves_such_a_run_out(tmp_path: Path) -> None:
 def test_every_command_tells_evorls_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert import_module(f"evorl.{command}").main(["--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
+
+
+LONG = "a" * 300
+SEARCH = ["--multirun", "mdp=cartpole", "rl=ppo", "hydra/sweeper=evorl", "rl.lr=interval(1e-5,1e-2)"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "line"),
+    [
+        ("export", ["run=zoo/ppo_pong", f"out={LONG}.onnx"], "out: the name of the file or directory takes 305 bytes"),
+        ("export", ["run=zoo/ppo_pong", f"out={'a' * 246}.onnx"], "out: the name of the hidden file in which it is"),
+        ("export", ["run=zoo/ppo_pong", f"out={LONG}/p.onnx"], "out: the name of the directory takes 300 bytes"),
+        ("evaluate", ["run=zoo/ppo_pong", f"export={LONG}"], "export: the name of the directory takes 300 bytes"),
+        ("evaluate", ["matrix=true", "players=[zoo/ppo_pong,rule]", f"out={LONG}"], "out: the name of the directory"),
+        ("evaluate", [f"run={LONG}/x"], f"run: {LONG}/x: no such run directory"),
+        ("run", [f"resume={LONG}"], f"resume: {LONG}: no such run directory"),
+        ("report", [LONG], f"{LONG}: no such run directory"),
+        ("run", [*SEARCH, f"hydra.sweep.dir={LONG}"], "hydra.sweep.dir: the name of the directory takes 300 bytes"),
+        ("run", [*SEARCH, "hydra.sweep.dir=file"], "hydra.sweep.dir: file is no directory"),
+        (
+            "run",
+            ["--multirun", "mdp=cartpole", "seed=1,2", "hydra.sweep.dir=file"],
+            "hydra.sweep.dir: file is no directory",
+        ),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused(
+    command: str, words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """In Python 3.11 to look for a name that is too long raises OSError."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert import_module(f"evorl.{command}").main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"evorl: {line}") and err.count("\n") == 1
+    assert os.listdir() == ["file"]
