@@ -46,7 +46,7 @@ def write_index(
 
 def read_batches(directory: Path) -> dict[str, int]:
     """Return the size of each batch that a search launched, by the number of evaluations that were told before it."""
-    batches = (read_json(directory, INDEX_FILE) or {}).get("batches")
+    batches = _index(directory).get("batches")
     if not isinstance(batches, dict):
         return {}
     return {told: size for told, size in batches.items() if type(size) is int and size > 0}
@@ -54,7 +54,7 @@ def read_batches(directory: Path) -> dict[str, int]:
 
 def read_index(directory: Path) -> dict[str, list[str]]:
     """Return the overrides of each job, by directory below that of the sweep; empty without an index."""
-    jobs = (read_json(directory, INDEX_FILE) or {}).get("jobs")
+    jobs = _index(directory).get("jobs")
     if not isinstance(jobs, dict):
         return {}
     return {
@@ -62,6 +62,15 @@ def read_index(directory: Path) -> dict[str, list[str]]:
         for name, words in jobs.items()
         if all(map(run_directory.is_name, name.split("/"))) and isinstance(words, list)
     }
+
+
+def _index(directory: Path) -> dict[str, Any]:
+    """The index, which is as long as the sweep; empty where it cannot be read."""
+    try:
+        index = run_directory.parse_json(bytes(run_directory.read(directory, INDEX_FILE, run_directory.ROWS)))
+    except (OSError, ValueError):
+        return {}
+    return index if isinstance(index, dict) else {}
 
 
 @dataclass(frozen=True, kw_only=True)

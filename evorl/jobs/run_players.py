@@ -116,12 +116,16 @@ def all_places(words: Sequence[str], key: str, trust: Sequence[str] = (), others
 
 def names(listed: Sequence[Place]) -> list[str]:
     """A name for each place: the last parts of its path, as many as distinguish all directories."""
-    paths = {place.directory: Path(place.directory).absolute().parts for place in listed}
-    most = max(map(len, paths.values()), default=0)
-    length = next(
-        n for n in range(1, most + 2) if len({parts[-n:] for parts in paths.values()}) == len(paths) or n == most
-    )
-    return [str(Place("/".join(paths[place.directory][-length:]), place.which)) for place in listed]
+    ends = ends_of([Path(place.directory) for place in listed])
+    return [str(Place(end, place.which)) for end, place in zip(ends, listed, strict=True)]
+
+
+def ends_of(paths: Sequence[Path]) -> list[str]:
+    """The last parts of each path, as many as distinguish all that differ."""
+    parts = [path.absolute().parts for path in paths]
+    most, different = max(map(len, parts), default=0), len({*paths})
+    length = next(n for n in range(1, most + 2) if len({each[-n:] for each in parts}) == different or n >= most)
+    return ["/".join(each[-length:]) for each in parts]
 
 
 # ------------------------------------------------------------------ their policies

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evorl.cli import config
 from evorl.jobs.foreign_policies import foreign_learner, is_foreign
-from evorl.jobs.run_players import Place, all_places, check_world, experiment_at, names, policy_at
+from evorl.jobs.run_players import Place, all_places, check_world, ends_of, experiment_at, names, policy_at
 from evorl.mdp.core import Spec, World
 from evorl.rl.frozen_policies import form_of
 from evorl.rl.network_learner import NetworkLearner
@@ -97,7 +97,8 @@ def _players(
     if game.players != 2:
         raise BadRequest(f"{world.title} has {game.players} sides, and matches are of two", KEY)
     players = [_player(place, name, world, game, trust) for place, name in zip(places, names(places), strict=True)]
-    players += [_foreign(word, game) for word in foreign]
+    files = [Path(word.partition(":")[2]).with_suffix("") for word in foreign]
+    players += [_foreign(word, end, game) for word, end in zip(foreign, ends_of(files), strict=True)]
     if len({player.name for player in players}) < len(players):
         raise BadRequest("two players have the same name", KEY)
     if rule:
@@ -117,10 +118,10 @@ def _player(place: Place, name: str, world: World, game: Spec, trust: Sequence[s
     return _with(policy.learner, name, place.directory, policy.checkpoint.name, policy.step)
 
 
-def _foreign(word: str, game: Spec) -> Player:
+def _foreign(word: str, name: str, game: Spec) -> Player:
     """The player that another library saved; its file stands for a directory."""
     library, _, path = word.partition(":")
-    return _with(foreign_learner(word, game, KEY), f"{library}:{Path(path).stem}", path)
+    return _with(foreign_learner(word, game, KEY), f"{library}:{name}", path)
 
 
 def _with(learner: NetworkLearner[Any], name: str, directory: str, checkpoint: str = "", step: int = 0) -> Player:

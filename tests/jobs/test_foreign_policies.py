@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from evorl import evaluate
 from evorl.jobs.foreign_policies import foreign_learner, is_foreign
+from evorl.jobs.run_players import ends_of
 from evorl.mdp.core import Action, Box, Discrete, Input, Spec
 from evorl.nets.distributions import noise_size
 from evorl.util.errors import BadRequest
@@ -361,3 +362,8 @@ def test_it_plays_in_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert evaluate.main(["matrix=true", players, "games=4", f"out={out}"]) == 0
     names = [player["name"] for player in json.loads((out / "matrix.json").read_bytes())["players"]]
     assert names == ["run", "cleanrl:rival", "rule"]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    assert ends_of([Path("a/policy"), Path("b/policy"), Path("a/policy")]) == ["a/policy", "b/policy", "a/policy"]
+    assert ends_of([Path("a/one"), Path("a/two")]) == ["one", "two"] and ends_of([]) == []

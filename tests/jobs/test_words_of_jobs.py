@@ -177,3 +177,12 @@ def test_a_new_run_in_a_locked_directory_names_its_key(
     with lock(place):
         assert go(*more, "mdp=cartpole", *QUICK, "budget.steps=128", f"{key}={tmp_path / 'run'}") == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"evorl: {key}: another process is writing {place}"
+
+
+def test_the_index_of_many_jobs_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for none above the size of other documents, and the next job wrote a new one in its place."""
+    monkeypatch.setattr("evorl.util.run_directory.DOCUMENT", 1000)
+    words = {str(number): [f"seed={number}", "mdp=cartpole"] for number in range(100)}
+    write_index(tmp_path, words)
+    write_index(tmp_path, {"100": ["seed=100"]})
+    assert read_index(tmp_path) == {**words, "100": ["seed=100"]}
