@@ -30,4 +30,4 @@ class EvorlSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from evorl.jobs.search_loop import run_search
 
-        return run_search(self.config, self.hydra_context, self.launcher)
+        run_search(self.config, self.hydra_context, self.launcher)

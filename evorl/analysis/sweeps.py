@@ -64,6 +64,12 @@ def read_index(directory: Path) -> dict[str, list[str]]:
     }
 
 
+def labels(jobs: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what tells each job apart, by its directory: the overrides that not all jobs share."""
+    common = set.intersection(*map(set, jobs.values())) if jobs else set()
+    return {name: " ".join(word for word in words if word not in common) for name, words in jobs.items()}
+
+
 def _index(directory: Path) -> dict[str, Any]:
     """The index, which is as long as the sweep; empty where it cannot be read."""
     try:

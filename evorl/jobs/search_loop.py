@@ -37,8 +37,8 @@ from evorl.util.text import printable, say
 from evorl.util.types import Steps
 
 
-def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
-    """Run or continue a search in its directory until it has all its jobs; return the launcher's results.
+def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> None:
+    """Run or continue a search in its directory until it has all its jobs.
 
     It ends early if every job so far failed. Raises `BadRequest` if the directory holds another search.
     """
@@ -49,17 +49,14 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
     state = SearchState(search, directory)
     run_directory.write_json(directory, sweeps.SEARCH_FILE, search.identity())
     run_directory.replace(directory, "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
-    returned = []
     while (batch := state.next()) is not None:
         own = [[word for word in words if not word.startswith(f"{SUBDIR}=")] for words in batch]
         jobs = dict(zip(map(str, state.numbers), own, strict=True))
         sweeps.write_index(directory, jobs, {str(len(state.rows)): len(batch)})
-        returned.append(launcher.launch(batch, initial_job_idx=len(state.rows)))
-        for evaluation in returned[-1]:
+        for evaluation in launcher.launch(batch, initial_job_idx=len(state.rows)):
             _ = evaluation.return_value  # raises for a job that ended without recording its failure
         if not state.take():
             break
-    return returned
 
 
 def next_jobs(search: Search, directory: Path) -> dict[int, list[str]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, product
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
@@ -41,6 +41,9 @@ from evorl.util.errors import BadRequest, reason
 from evorl.util.names import check_names
 from evorl.util.stop import leave, owns_process
 from evorl.util.text import printable, say
+
+if TYPE_CHECKING:
+    from evorl.jobs.search import Search
 
 KEY = "hydra.sweep.dir"
 SUBDIR = "hydra.sweep.subdir"
@@ -135,7 +138,6 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     Raises `BadRequest` before anything is written, and `JobsFailed` if jobs failed.
     """
     from evorl.analysis import sweeps
-    from evorl.analysis.notes import uneven_tuning
     from evorl.jobs import search, search_loop
     from evorl.record.lock import lock
 
@@ -151,10 +153,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     jobs = job_search.keys.jobs if job_search else len(planned)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
-    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
-        say(line)
-    if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
-        say(notice)
+    _print_notes(planned, job_search)
     place = place_of(base.hydra.sweep.dir, KEY, config.hydra_words(base)).absolute()
     if _chooses_jobs(base) and place.is_dir():
         _refuse_links(place, [entry.name for entry in run_directory.entries(place) if entry.name.isdecimal()])
@@ -165,11 +164,12 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
                 data = _planned(hydra, base, next_job, name, number).data
                 check_same_config(place / str(number), data, KEY, *promotion.GROWING * (job_search.steps is not None))
     _check(base, place, planned, known=not _chooses_jobs(base))
+    index = {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned}
     with _interruptible(place):
         launchers.start_ray(base)
     directory = new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
     with lock(directory, KEY):
-        sweeps.write_index(directory, {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned})
+        sweeps.write_index(directory, index)
         with _interruptible(directory):
             multirun(hydra, name, task, [*words, f"{KEY}={command.quoted(str(directory))}"])
             if job_search:
@@ -177,8 +177,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     if job_search:
         sound = search_loop.print_outcome(job_search, directory)
     else:
-        jobs_of = dict.fromkeys(sweeps.started_jobs(directory), "") if _chooses_jobs(base) else _labels(planned)
-        sound = _print_outcome(directory, jobs_of)
+        sound = _print_outcome(directory, sweeps.labels(index) or dict.fromkeys(sweeps.started_jobs(directory), ""))
     if not sound:
         raise JobsFailed(directory)
     return directory
@@ -354,10 +353,13 @@ def _build(planned: Sequence[Planned]) -> None:
 # ------------------------------------------------------------------ after the last job
 
 
-def _labels(planned: Sequence[Planned]) -> dict[str, str]:
-    """Labels of the jobs, by folder: the words that not all jobs share."""
-    common = set.intersection(*(set(plan.words) for plan in planned))
-    return {plan.folder: " ".join(word for word in plan.words if word not in common) for plan in planned}
+def _print_notes(planned: Iterable[Planned], job_search: Search | None) -> None:
+    from evorl.analysis.notes import uneven_tuning
+
+    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
+        say(line)
+    if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
+        say(notice)
 
 
 def _print_outcome(directory: Path, labels: Mapping[str, str]) -> bool:
@@ -390,4 +392,5 @@ def _show(directory: Path, jobs: Collection[Path]) -> None:
     for note in left_out:
         say(f"evorl: {note}", sys.stderr)
     if runs:
-        print_tables(runs, [pending for pending in pending_jobs([directory]) if pending.directory in jobs])
+        known = {*jobs}
+        print_tables(runs, [pending for pending in pending_jobs([directory]) if pending.directory in known])
