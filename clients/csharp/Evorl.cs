@@ -46,7 +46,7 @@ namespace Evorl
         public ClosedException(string why) : base(why) { }
     }
 
-    public class Client
+    public class Client : IDisposable
     {
         public const int Protocol = 1;
         readonly Func<Battle, IGame> begin;
@@ -55,7 +55,7 @@ namespace Evorl
         readonly Dictionary<long, Battle> battles = new Dictionary<long, Battle>();
         readonly bool[] bytes;
         readonly bool discrete, masked;
-        readonly int width, rewards;
+        readonly int width, rewards, choices, results;
         readonly int[] sizes;
         Columns columns;
         long heard, said; // messages that have come, and those that evorl knows of
@@ -68,6 +68,8 @@ namespace Evorl
             discrete = (string)action["kind"] == "discrete";
             width = ((Array)action[discrete ? "n" : "low"]).Length;
             masked = offer.ContainsKey("masked") && (bool)offer["masked"];
+            choices = masked ? ((Array)action["n"]).Cast<object>().Sum(n => Convert.ToInt32(n)) : 0;
+            results = offer.ContainsKey("results") ? ((Array)offer["results"]).Length : 0;
             var inputs = (Dictionary<string, object>[])offer["inputs"];
             bytes = Array.ConvertAll(inputs, each => each.ContainsKey("dtype") && (string)each["dtype"] == "uint8");
             sizes = Array.ConvertAll(inputs, each => ((Array)each["shape"]).Cast<object>().Aggregate(1, (size, n) => size * Convert.ToInt32(n)));
@@ -110,6 +112,9 @@ namespace Evorl
             while (stream.DataAvailable);
             Flush();
         }
+
+        /// <summary>Leave evorl, as in OnDestroy of Unity. The game's battles are lost at once, and not after mdp.deadline_s.</summary>
+        public void Dispose() { socket.Close(); }
 
         /// <summary>Whether something arrives in this time. The end of the connection does, too: Read says so.</summary>
         bool Readable(int milliseconds)
@@ -179,6 +184,12 @@ namespace Evorl
             for (var k = 0; k < sizes.Length; k++)
                 if (row.Inputs[k].Length != sizes[k])
                     throw new ArgumentException("input " + k + " has " + sizes[k] + " numbers, and a row had " + row.Inputs[k].Length);
+            var legal = row.Legal == null ? 0 : row.Legal.Length;
+            if (legal != choices)
+                throw new ArgumentException(masked ? "a row has " + choices + " legal or illegal choices, and got " + legal
+                    : "legal choices are given, and the offer does not say masked");
+            var told = row.Results == null ? 0 : row.Results.Length;
+            if (end != 0 && told != results) throw new ArgumentException("an episode ends with " + results + " results, and got " + told);
             columns.Add(battle, side, end, row, reward, bytes, masked);
         }
 
@@ -268,7 +279,7 @@ namespace Evorl
                     inputs[k].Write(data, 0, data.Length);
                 }
             if (masked) foreach (var x in row.Legal) Write("legal", new[] { (byte)(x ? 1 : 0) });
-            if (end != 0) foreach (var x in row.Results) Write("results", BitConverter.GetBytes(x));
+            if (end != 0 && row.Results != null) foreach (var x in row.Results) Write("results", BitConverter.GetBytes(x));
             Rows++;
         }
 

@@ -70,6 +70,11 @@ func poll():
 	return _peer.get_status() == StreamPeerTCP.STATUS_CONNECTED
 
 
+# Leave evorl. The game's battles are lost at once, and not after mdp.deadline_s.
+func close():
+	_peer.disconnect_from_host()
+
+
 func _take(message):
 	if message["type"] in ["act", "begin", "leave"]:
 		_heard += 1
@@ -121,8 +126,42 @@ func _clear():
 		_columns["inputs"].append(StreamPeerBuffer.new())
 
 
-func _row(number, side, end, row):
-	_columns["battle"].put_u32(number)
+# What of a row is not as offered; else empty.
+func _fault(end, row):
+	var reward = row.get("reward")
+	var rewards = _offer.get("rewards", ["reward"]).size()
+	if reward != null and (reward.size() if reward is Array else 1) != rewards:
+		return "a row has %d rewards, and got %s" % [rewards, reward]
+	if row["inputs"].size() != _offer["inputs"].size():
+		return "a row has %d inputs, and got %d" % [_offer["inputs"].size(), row["inputs"].size()]
+	for k in range(_offer["inputs"].size()):
+		var size = 1
+		for n in _offer["inputs"][k]["shape"]:
+			size *= n
+		if row["inputs"][k].size() != size:
+			return "input '%s' has %d numbers, and a row had %d" % [_offer["inputs"][k]["name"], size, row["inputs"][k].size()]
+	var choices = 0
+	if _offer.get("masked", false):
+		for n in _offer["action"]["n"]:
+			choices += n
+	if row.get("legal", []).size() != choices:
+		if choices == 0:
+			return "legal choices are given, and the offer does not say masked"
+		return "a row has %d legal or illegal choices, and got %d" % [choices, row.get("legal", []).size()]
+	for name in _offer.get("results", []) if end != 0 else []:
+		if not row.get("results", {}).has(name):
+			return "an episode ends without its result '%s', which the offer names" % name
+	return ""
+
+
+# Add a row to the next message. GDScript has no exceptions, so a battle with a row that is not as offered is given up.
+func _row(battle, side, end, row):
+	var wrong = _fault(end, row)
+	if wrong != "":
+		push_error("evorl: " + wrong)
+		battle.fail(wrong)
+		return
+	_columns["battle"].put_u32(battle.number)
 	_columns["side"].put_u8(side)
 	_columns["cost"].put_u32(row.get("cost", 0 if end == 0 else 1))
 	_columns["end"].put_u8(end)
@@ -190,10 +229,10 @@ class Battle:
 		_open = players.duplicate()
 
 	func ask(side, row):
-		_client.get_ref()._row(number, side, 0, row)
+		_client.get_ref()._row(self, side, 0, row)
 
 	func end(side, row):
-		_client.get_ref()._row(number, side, 2 if row.get("truncated", false) else 1, row)
+		_client.get_ref()._row(self, side, 2 if row.get("truncated", false) else 1, row)
 		_open.erase(side)
 		if _open.empty():
 			_over()

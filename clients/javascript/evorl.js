@@ -32,6 +32,7 @@
       this.kinds = offer.inputs.map((each) => ((each.dtype ?? "float32") === "float32" ? "f4" : "u1"));
       this.discrete = offer.action.kind === "discrete";
       this.width = (this.discrete ? offer.action.n : offer.action.low).length;
+      this.choices = offer.masked ? offer.action.n.reduce((sum, n) => sum + n, 0) : 0;
       this.scheduled = false;
       this.heard = 0; // messages that have come
       this.why = "";
@@ -100,6 +101,12 @@
     /* Add a row to the next message, or nothing of it if it is not as offered. */
     row(number, side, end, { inputs, legal = [], reward = new Array(this.rewards).fill(0), cost, results = {} }) {
       const { columns } = this, rewards = typeof reward === "number" ? [reward] : reward;
+      const lacking = end ? this.results.find((name) => !(name in results)) : undefined;
+      if (lacking) throw new Error(`an episode ends without its result '${lacking}', which the offer names`);
+      if (legal.length !== this.choices) {
+        throw new Error(this.choices ? `a row has ${this.choices} legal or illegal choices, and got ${legal.length}`
+          : "legal choices are given, and the offer does not say masked");
+      }
       if (rewards.length !== this.rewards) throw new Error(`a row has ${this.rewards} rewards, and got ${rewards.length}`);
       this.sizes.forEach((size, k) => {
         const got = inputs[k] && inputs[k].length;

@@ -81,6 +81,10 @@ class Client:
             self._take(message)
         self._flush()
 
+    def close(self):
+        """Leave evorl. The game's battles are lost at once, and not after `mdp.deadline_s`."""
+        self._socket.close()
+
     def _received(self):
         """Take the next message from the buffer, so that no error plays it again; None if it has not come whole."""
         if len(self._buffer) < 4:

@@ -116,10 +116,92 @@ def test_a_game_in_javascript_ends_when_its_connection_does() -> None:
                 game.kill()
 
 
-@pytest.mark.skipif(
+WRONG = [
+    "a row has 2 legal or illegal choices, and got 0",
+    "a row has 2 legal or illegal choices, and got 3",
+    "legal choices are given, and the offer does not say masked",
+]
+"""Of masks that are not as offered, as the client in Python says it."""
+
+
+@node
+def test_the_client_in_javascript_refuses_rows_that_contradict_the_offer() -> None:
+    """Before evorl gets the row, which would cost the connection and all of its battles."""
+    script = (
+        f"const {{ Client }} = require({str(CLIENTS / 'javascript' / 'evorl.js')!r});"
+        "const offer = { inputs: [{ name: 'view', shape: [1] }], results: ['kills'] };"
+        "offer.action = { kind: 'discrete', n: [2] };"
+        "const told = (masked, end, row) => {"
+        "  const client = new Client({ ...offer, masked }, null, { address: process.argv[1], closed: () => {} });"
+        "  try { client.row(0, 0, end, { inputs: [[0]], cost: 0, ...row }); console.log('fits'); }"
+        "  catch (error) { console.log(error.message); }"
+        "  client.close();"
+        "};"
+        "told(true, 0, {}); told(true, 0, { legal: [1, 1, 1] }); told(false, 0, { legal: [1, 1] });"
+        "told(false, 1, { results: { kils: 1 } }); told(true, 1, { legal: [0, 1], results: { kills: 1 } });"
+    )
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        words = ["node", "-e", script, f"127.0.0.1:{server.getsockname()[1]}"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert said == [*WRONG, "an episode ends without its result 'kills', which the offer names", "fits"]
+
+
+csharp = pytest.mark.skipif(
     shutil.which("mcs") is None or shutil.which("mono") is None,
     reason="no mcs and mono, which `make test-all` installs as root, for the client in C#",
 )
+ROWS = """
+using System;
+using System.Collections.Generic;
+using Evorl;
+
+class Rows
+{
+    static void Told(string address, bool masked, byte end, Row row)
+    {
+        var offer = new Dictionary<string, object> {
+            { "inputs", new[] { new Dictionary<string, object> { { "name", "view" }, { "shape", new[] { 1 } } } } },
+            { "action", new Dictionary<string, object> { { "kind", "discrete" }, { "n", new[] { 2 } } } },
+            { "results", new[] { "kills" } }, { "masked", masked } };
+        var client = new Client(offer, null, address, "");
+        row.Inputs = new[] { new[] { 0f } };
+        try { client.Add(new Battle(client, 0, 1, new[] { 0 }), 0, end, row); Console.WriteLine("fits"); }
+        catch (ArgumentException error) { Console.WriteLine(error.Message); }
+        client.Dispose();
+        try { client.Poll(0); Console.WriteLine("is open"); }
+        catch (Exception) { }
+    }
+
+    static void Main(string[] words)
+    {
+        Told(words[0], true, 0, new Row());
+        Told(words[0], true, 0, new Row { Legal = new[] { true, true, true } });
+        Told(words[0], false, 0, new Row { Legal = new[] { true, true } });
+        Told(words[0], false, 1, new Row());
+        Told(words[0], true, 1, new Row { Legal = new[] { false, true }, Results = new[] { 1.0 } });
+    }
+}
+"""
+
+
+@csharp
+def test_the_client_in_csharp_refuses_rows_that_contradict_the_offer(tmp_path: Path) -> None:
+    (tmp_path / "Rows.cs").write_text(ROWS)
+    words = [
+        "mcs",
+        "-warnaserror",
+        f"-out:{tmp_path}/rows.exe",
+        str(CLIENTS / "csharp" / "Evorl.cs"),
+        f"{tmp_path}/Rows.cs",
+    ]
+    subprocess.run(words, check=True)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        words = ["mono", f"{tmp_path}/rows.exe", f"127.0.0.1:{server.getsockname()[1]}"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert said == [*WRONG, "an episode ends with 1 results, and got 0", "fits"]
+
+
+@csharp
 def test_the_game_in_csharp_conforms(tmp_path: Path) -> None:
     """It has a box of actions, two inputs, and two rewards."""
     sources = [str(CLIENTS / "csharp" / name) for name in ("Evorl.cs", "Goal.cs")]
@@ -183,7 +265,7 @@ func left(client, count):
     return Performance.get_monitor(Performance.OBJECT_COUNT) - before
 
 func _init():
-    var offer = {"inputs": [{}], "action": {"kind": "discrete", "n": [2]}}
+    var offer = {"inputs": [{"name": "view", "shape": [1]}], "action": {"kind": "discrete", "n": [2]}}
     for its_way in ["end", "begin", "fail", "leave"]:
         way = its_way
         var client = Evorl.new(offer, self, "begin")
@@ -205,6 +287,50 @@ def printed(script: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
 @godot
 def test_battles_in_gdscript_are_freed_however_they_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert printed(BATTLES, tmp_path, monkeypatch)[-4:] == ["end 0 0", "begin 0 0", "fail 0 0", "leave 0 0"]
+
+
+FAULTS = """
+extends SceneTree
+const Evorl = preload("evorl.gd")
+
+func begin(_battle):
+    return null
+
+func told(masked, end, row):
+    var offer = {"inputs": [{"name": "view", "shape": [1]}], "action": {"kind": "discrete", "n": [2]}}
+    offer["results"] = ["kills"]
+    offer["masked"] = masked
+    var client = Evorl.new(offer, self, "begin")
+    row["inputs"] = row.get("inputs", [[0.0]])
+    client._take({"type": "begin", "battle": 0, "seed": 1, "players": [0]})
+    client._row(client._battles[0], 0, end, row)
+    var why = client._fault(end, row)
+    print(why if why != "" else "fits", " ", client._battles.size(), " ", client._rows)
+
+func _init():
+    told(true, 0, {})
+    told(true, 0, {"legal": [1, 1, 1]})
+    told(false, 0, {"legal": [1, 1]})
+    told(false, 1, {"results": {"kils": 1}})
+    told(false, 0, {"reward": [1.0, 2.0]})
+    told(false, 0, {"inputs": []})
+    told(false, 0, {"inputs": [[0.0, 0.0]]})
+    told(true, 1, {"legal": [0, 1], "results": {"kills": 1}})
+    quit()
+"""
+
+
+@godot
+def test_a_battle_in_gdscript_with_a_row_that_contradicts_the_offer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """GDScript has no exceptions."""
+    wrong = [
+        *WRONG, "an episode ends without its result 'kills', which the offer names",
+        "a row has 1 rewards, and got [1, 2]", "a row has 1 inputs, and got 0",
+        "input 'view' has 1 numbers, and a row had 2",
+    ]  # fmt: skip
+    assert printed(FAULTS, tmp_path, monkeypatch)[-8:] == [*(f"{why} 0 0" for why in wrong), "fits 1 1"]
 
 
 PACKS = """

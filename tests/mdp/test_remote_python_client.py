@@ -109,3 +109,11 @@ def test_rewards_that_a_row_leaves_out_are_zeros() -> None:
         say(own, BEGIN)
         client.poll(1)
         assert array("f", heard(own)["reward"]).tolist() == [0.0, 0.0]
+
+
+def test_a_client_that_is_closed_leaves_at_once() -> None:
+    """Also while something refers to it, as in an editor."""
+    with connected() as (client, own):
+        client.close()
+        own.settimeout(10)
+        assert own.recv(1) == b""
