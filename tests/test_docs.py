@@ -99,7 +99,7 @@ def shortened(line: str) -> list[str]:
     """The words of a command that come after ``evorl``, made tiny."""
     words = shlex.split(line.removeprefix("evorl "))
     given = {word.partition("=")[0] for word in words}
-    steps = TINY["budget.steps"] * (2 if "resume" in given else 1)  # to go on
+    steps = TINY["budget.steps"] * (16 if "resume" in given else 1)  # a first generation may be long
     tiny = {**TINY, "budget.steps": steps}
     words = [f"{key}={tiny[key]}" if (key := word.partition("=")[0]) in tiny else word for word in words]
     if words[0] != "run" or {"resume", "replay", "-h", "--help", "--cfg"} & given:

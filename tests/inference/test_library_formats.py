@@ -240,7 +240,7 @@ for file in sorted(Path(sys.argv[1]).glob("*.zip")):
                 return self.observation_space.sample(), {}
             def step(self, action):
                 return self.observation_space.sample(), 0.0, False, True, {}
-        spaces = {"observation_space": World.observation_space}
+        spaces = {"observation_space": World.observation_space, "action_space": World.action_space}
         kind.load(file, env=World(), custom_objects=spaces, device="cpu").learn(64).save(file.with_suffix(".again"))
 """
 

@@ -188,6 +188,7 @@ def test_a_saved_arena_of_a_game_that_does_not_repeat_itself_begins_its_episodes
     with opened(SLOTS, command) as arena:
         records = Records(arena).play(20)
         state, waiting = arena.state_dict(), set(records.waiting)
+    assert state["lengths"].any() and not len(state["actions"])  # which nobody could send again
     with opened(SLOTS, command) as arena:
         arena.load_state_dict(state)
         later = Records(arena)
@@ -271,7 +272,7 @@ def test_names_are_those_of_the_offer(action: dict[str, Any], names: tuple[tuple
     ]
     hello = {"type": "hello", "protocol": 1, "token": "", "game": "it", "inputs": inputs, "action": action}
     offer = Offer(msgspec.convert(hello, Hello, strict=False))
-    assert offer.feature_names == {"view": ("near", "far")} and offer.action_names == names
+    assert offer.info.feature_names == {"view": ("near", "far")} and offer.info.action_names == names
 
 
 def test_a_port_in_use_is_one_line() -> None:

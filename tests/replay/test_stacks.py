@@ -202,7 +202,14 @@ def test_a_run_with_compressed_frames_resumes_to_the_bit(tmp_path: Path) -> None
     """From checkpoints, after the ring has wrapped."""
     asked = (
         *("mdp=atari_noframeskip", "mdp.game=breakout", "mdp.size=36", "mdp.time_limit=20", "rl=dqn", "rl.batch=4"),
-        *("rl.slots=2", "rl.samples_per_step=0.2", "rl.warm_up=60", "rl.capacity=90", "rl.compress=true"),
+        *(
+            "rl.slots=2",
+            "rl.rounds=1",
+            "rl.samples_per_step=0.2",
+            "rl.warm_up=60",
+            "rl.capacity=90",
+            "rl.compress=true",
+        ),
         *("rl.n_step=2", "rl.net.hidden=[8]", "eval.every=0", "eval.episodes=1", "checkpoint.every=64"),
     )
     assert go(*asked, "budget.steps=256", f"hydra.run.dir={tmp_path / 'whole'}") == 0
@@ -250,7 +257,7 @@ def test_without_lz4_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 ROLLOUTS = (5, 6, 3, 0.3, STACKED)
 RING = (3, 3, 2, 2, False, 0.1, 90, STACKED, True)  # arguments of `check_ring`
-LATE = (3, 1, 3, 3, False, 0.1, 90, STACKED)
+LATE = (9, 1, 3, 3, False, 0.1, 40, STACKED)
 FULL = (93, 2, 3, 4, False, 0.6, 68, STACKED)
 MUTATIONS: dict[str, tuple[str, tuple[Any, ...], Any, str, str]] = {
     "rollouts: frames of the episode before": (

@@ -60,7 +60,7 @@ class RemoteArena(EpisodeEndHook, StepLimit, SavedAtAnyTime, Closes):
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
         self._battles = self._new_battles()
-        self._logs = Logs(self.spec.action, slots)
+        self._logs = Logs(self.spec.action, slots, kept=self._repeats)
         self._waits, self._ended, self._broken, self._loading = np.zeros((4, slots), np.bool_)
         self._steps, self._cost = np.zeros((2, slots), np.int64)  # of the episode; of the last decision
         self._counts = (np.arange(slots) % self.sides == 0).astype(np.int64)  # 1 for the slots whose cost is the game's

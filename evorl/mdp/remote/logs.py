@@ -12,18 +12,19 @@ FIRST_ROWS = 64
 
 
 class Logs:
-    """Actions [T, B, K] of B slots; slot s has taken ``length[s]`` in its episode."""
+    """Actions [T, B, K] of B slots; slot s has taken ``length[s]`` in its episode. ``kept``: not only their numbers."""
 
-    def __init__(self, action: Action, slots: int) -> None:
-        self._dtype, self._width = action_format(action)
-        self._rows = np.zeros((FIRST_ROWS, slots, self._width), self._dtype)
+    def __init__(self, action: Action, slots: int, kept: bool) -> None:
+        dtype, width = action_format(action)
+        self._rows, self._kept = np.zeros((FIRST_ROWS, slots, width), dtype), kept
         self.length = np.zeros(slots, np.int64)
 
     def append(self, slots: Array, actions: Array) -> None:
         at = self.length[slots]
-        if some(at >= len(self._rows)):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._rows[at, slots] = actions
+        if self._kept:
+            if some(at >= len(self._rows)):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._rows[at, slots] = actions
         self.length[slots] = at + 1
 
     def at(self, slots: Array, numbers: Array) -> Array:
@@ -31,9 +32,10 @@ class Logs:
         return self._rows[numbers, slots]
 
     def state(self) -> tuple[Array, Array]:
-        """Lengths [B], and all actions side by side."""
-        parts = [self._rows[:length, slot] for slot, length in enumerate(self.length.tolist())]
-        return self.length.copy(), np.concatenate(parts)
+        """Lengths [B], and all actions that are kept side by side."""
+        kept = self.length.tolist() if self._kept else []
+        parts = [self._rows[:length, slot] for slot, length in enumerate(kept)]
+        return self.length.copy(), np.concatenate([self._rows[:0, 0], *parts])
 
     def load(self, lengths: Array, actions: Array) -> None:
         self.length = np.array(lengths, np.int64)

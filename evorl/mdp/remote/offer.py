@@ -6,7 +6,7 @@ Letters in shapes: n rows; R rewards, L entries of the legal mask, K action comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from evorl.mdp.core import (
     heads,
 )
 from evorl.mdp.decision_arrays import action_format
+from evorl.mdp.remote.info import GameInfo
 from evorl.mdp.remote.messages import MAX_FRAME, Ask, BoxOffer, DiscreteOffer, Hello, InputOffer, Nonsense
 from evorl.mdp.remote.truth import every, some
 from evorl.mdp.spec import check_result_names
@@ -122,18 +123,12 @@ class Offer:
                 f"offers {hello.battles} battles at once, whose observations would not fit into {MAX_FRAME:,} bytes"
             )
 
-    @property
-    def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the numbers of each input that is a row of named numbers."""
-        return {each.name: each.features for each in self.hello.inputs if each.features and len(each.shape) == 1}
-
-    @property
-    def action_names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the choices of each component, or those of the components of a box; empty: no names."""
-        action = self.hello.action
-        if isinstance(action, DiscreteOffer):
-            return action.names
-        return (action.names,) if action.names else ()
+    @cached_property
+    def info(self) -> GameInfo:
+        hello, action = self.hello, self.hello.action
+        features = {each.name: each.features for each in hello.inputs if each.features and len(each.shape) == 1}
+        names = action.names if isinstance(action, DiscreteOffer) else (action.names,) if action.names else ()
+        return GameInfo(hello.game, self.spec, hello.sides, features, names, hello.rule, hello.repeats, hello.seconds)
 
     @cached_property
     def row_bytes(self) -> int:

@@ -11,7 +11,7 @@ from evorl.mdp.core import Arena, Spec, World
 from evorl.mdp.remote import address
 from evorl.mdp.remote.arena import RemoteArena
 from evorl.mdp.remote.godot_rl.arena import GAMES, GodotRLArena
-from evorl.mdp.remote.offer import Offer
+from evorl.mdp.remote.info import GameInfo
 from evorl.mdp.remote.process import check_command
 from evorl.mdp.remote.server import SERVERS, Settings
 from evorl.util.errors import BadRequest, nearest_or_all
@@ -73,7 +73,7 @@ class Remote(World):
 
     @property
     def repeats(self) -> bool:
-        return self.protocol != "godot_rl" and self.offer.hello.repeats
+        return self.game.repeats
 
     def commands(self) -> tuple[str, ...]:
         return () if self.command is None else (self.command,)
@@ -89,23 +89,23 @@ class Remote(World):
         return Settings(self.command, self.processes, self.listen, self.start_s)
 
     @property
-    def offer(self) -> Offer:
-        """What the game offers; starts it, or waits for it. Raises `BadRequest`, `WorldError`."""
-        offer = SERVERS[self._settings].offer
-        if "game" in (self.opponent, self.evaluation) and len(offer.hello.sides) > 1 and not offer.hello.rule:
-            raise BadRequest(f"{offer.hello.game} plays no side itself (it offers no rule)", self._played_by_game)
-        if self.side is not None and self.side not in offer.hello.sides:
-            near = nearest_or_all(self.side, offer.hello.sides)
-            raise BadRequest(f"{offer.hello.game} has no side {self.side}{near}", "side")
-        return offer
+    def game(self) -> GameInfo:
+        """What is known of the game; starts it, or waits for it. Raises `BadRequest`, `WorldError`."""
+        shared = GAMES[self._settings].form if self.protocol == "godot_rl" else SERVERS[self._settings].offer
+        game = shared.info
+        if "game" in (self.opponent, self.evaluation) and len(game.sides) > 1 and not game.rule:
+            raise BadRequest(f"{game.title} plays no side itself (it offers no rule)", self._played_by_game)
+        if self.side is not None and self.side not in game.sides:
+            raise BadRequest(f"{game.title} has no side {self.side}{nearest_or_all(self.side, game.sides)}", "side")
+        return game
 
     @property
     def spec(self) -> Spec:
-        return GAMES[self._settings].form.spec if self.protocol == "godot_rl" else self.offer.spec
+        return self.game.spec
 
     @property
     def title(self) -> str:
-        return "the game" if self.protocol == "godot_rl" else self.offer.hello.game
+        return self.game.title
 
     @property
     def sides(self) -> int:
@@ -113,15 +113,15 @@ class Remote(World):
 
     @property
     def side_names(self) -> tuple[str, ...]:
-        return ("agent",) if self.protocol == "godot_rl" else self.offer.hello.sides
+        return self.game.sides
 
     @property
     def feature_names(self) -> Mapping[str, tuple[str, ...]]:
-        return {} if self.protocol == "godot_rl" else self.offer.feature_names
+        return self.game.feature_names
 
     @property
     def action_names(self) -> tuple[tuple[str, ...], ...]:
-        return () if self.protocol == "godot_rl" else self.offer.action_names
+        return self.game.action_names
 
     @property
     def draws(self) -> bool:
@@ -129,7 +129,7 @@ class Remote(World):
 
     @property
     def seconds_per_step(self) -> float | None:
-        return None if self.protocol == "godot_rl" else self.offer.hello.seconds or None
+        return self.game.seconds or None
 
     @property
     def longest_episode(self) -> int | None:
@@ -155,7 +155,7 @@ class Remote(World):
         return replace(self, opponent="self", side=None)
 
     def one_side(self, side: int) -> World:
-        if self.protocol == "godot_rl" or not self.offer.hello.rule:
+        if not self.game.rule:
             return super().one_side(side)
         return replace(self, opponent="game", side=self.side_names[side])
 
@@ -172,7 +172,7 @@ class Remote(World):
             games = GAMES[self._settings]
             with _used(self.hold()) as ended:
                 return GodotRLArena(games, slots, self.deadline_s, ended, self.time_limit)
-        self.offer  # noqa: B018 (raises what is wrong with these keys)
+        self.game  # noqa: B018 (raises what is wrong with these keys)
         server = SERVERS[self._settings]
         with _used(self.hold()) as ended:
             return RemoteArena(server, slots, episodes, self.players, self.deadline_s, ended, self.time_limit)

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.mdp.remote.address import listener
+from evorl.mdp.remote.info import GameInfo
 from evorl.mdp.remote.link import Link
 from evorl.mdp.remote.messages import MAX_CHOICES, MAX_FRAME, MAX_SIZE, Cut, Nonsense, Unplayable
 from evorl.mdp.remote.process import GameProcess
@@ -79,6 +80,10 @@ class Form(NamedTuple):
     agents: int
     observations: _Observations
     actions: _Actions
+
+    @property
+    def info(self) -> GameInfo:
+        return GameInfo("the game", self.spec, ("agent",))
 
     def is_like(self, other: Form) -> bool:
         """Whether another game's agents can take the place of this one's, also by the order of their actions."""
