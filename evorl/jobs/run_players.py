@@ -52,6 +52,8 @@ class Place(NamedTuple):
 
     directory: str
     which: str
+    step: int | None = None
+    """Of the checkpoint in which a snapshot was found; None: the latest. A run that goes on writes others."""
 
     def __str__(self) -> str:
         return self.directory if self.which == LATEST else f"{self.directory}@{self.which}"
@@ -79,7 +81,7 @@ def split(word: str, key: str) -> Place:
 
 def places(word: str, key: str, trust: Sequence[str] = (), others: Sequence[str] = ()) -> list[Place]:
     """The policies that a word means. Raises `BadRequest` at ``key``, which also suggests the nearest of ``others``."""
-    directory, which = split(word, key)
+    directory, which, _ = split(word, key)
     folders = [directory] if os.path.exists(directory) else sorted(filter(os.path.isdir, glob.glob(directory)))
     if not folders:
         if meant := nearest(word, others):  # nearer than a folder beside it
@@ -94,7 +96,8 @@ def _every(directory: str, key: str, trust: Sequence[str]) -> list[Place]:
     steps = checkpoint.steps(Path(directory))
     evolves = steps and config.read_run_config(Path(directory), key)["ec"] is not None
     kept = _snapshots(directory, steps[-1], tuple(trust), key) if evolves else []
-    return [Place(directory, which) for which in [f"{SNAPSHOT}{k}" for k in range(len(kept))] or map(str, steps)]
+    snapshots_of_last = [Place(directory, f"{SNAPSHOT}{k}", steps[-1]) for k in range(len(kept))]
+    return snapshots_of_last or [Place(directory, str(step)) for step in steps]
 
 
 @lru_cache(maxsize=1)
@@ -109,7 +112,8 @@ def _snapshots(directory: str, step: int, trust: tuple[str, ...], key: str) -> l
 def all_places(words: Sequence[str], key: str, trust: Sequence[str] = (), others: Sequence[str] = ()) -> list[Place]:
     """The policies that the words mean, each once. Raises `BadRequest` as `places`."""
     listed = [place for word in words for place in places(word, key, trust, others)]
-    if twice := next((player for player in listed if listed.count(player) > 1), None):
+    ours = [str(place) for place in listed]
+    if twice := next((place for place in ours if ours.count(place) > 1), None):
         raise BadRequest(f"{twice} is named twice", key)
     return listed
 
@@ -188,14 +192,14 @@ def _snapshot_at(place: Place, experiment: Experiment, key: str) -> LoadedPolicy
     from evorl.rl.network_learner import with_network
 
     directory, number = Path(place.directory), place.which.removeprefix(SNAPSHOT)
-    steps = checkpoint.steps(directory)
-    policies = _snapshots(place.directory, steps[-1], tuple(experiment.packages), key) if steps else []
+    step = max(checkpoint.steps(directory), default=None) if place.step is None else place.step
+    policies = [] if step is None else _snapshots(place.directory, step, tuple(experiment.packages), key)
     if not policies:
         raise BadRequest(f"{place}: this run keeps no snapshots; those of ec=league and ec=psro do", key)
     if not number.isdecimal() or int(number) >= len(policies):
         raise BadRequest(f"{place}: its latest checkpoint holds {len(policies)} snapshots, from 0", key)
     state, individual, _ = policies[int(number)]
-    path = directory / "checkpoints" / str(steps[-1])
+    path = directory / "checkpoints" / str(step)
     assert state is not None and individual is not None
     with _errors_named(place, key):
         learner = with_network(learner_of(experiment, state, torch.device("cpu"), path), "a game")

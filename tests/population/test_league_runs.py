@@ -21,6 +21,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.ec.core import pack, unpack
 from evorl.ec.league import Strategy
+from evorl.jobs.run_players import Place, places, policy_at
 from evorl.jobs.saved_policies import checkpoint_of, saved_policy
 from evorl.matches import players as listed
 from evorl.population.loop import Population
@@ -184,6 +185,17 @@ def test_snapshots_of_a_league_are_players_of_a_matrix(league: Path) -> None:
     assert {player.step for player in entry.players[:3]} == {0} and min(p.step for p in entry.players[3:-2]) >= 512
     with pytest.raises(BadRequest, match=rf"snapshot:99: its latest checkpoint holds {len(snapshots)} snapshots"):
         listed.read([f"{league}@snapshot:99", "rule"])
+
+
+def test_all_snapshots_of_a_running_league_come_from_one_checkpoint(league: Path, tmp_path: Path) -> None:
+    *_, before, last = checkpoint.steps(league)
+    run, newest = tmp_path / "run", tmp_path / "run" / "checkpoints" / str(last)
+    shutil.copytree(league, run)
+    newest.rename(tmp_path / "newest")
+    everyone, first = places(f"{run}@all", "players"), Place(str(run), "snapshot:0")
+    (tmp_path / "newest").rename(newest)  # the league goes on
+    read = [policy_at(place, config.experiment_of_run(run), "players").checkpoint.name for place in (*everyone, first)]
+    assert read == [str(before)] * len(everyone) + [str(last)]
 
 
 @pytest.mark.parametrize(
