@@ -10,8 +10,9 @@
 //     var client = new Evorl.Client(offer, battle => new Fight(battle));
 //     client.Run();            // a program of its own; in an engine call client.Poll(0) in each frame instead
 //
-// A battle calls battle.Ask(side, row) for a side that must decide, and battle.End(side, row) once for each side when its episode
-// is over. The protocol is that of docs/remote.md. Numbers are little-endian, as on all machines that run Unity.
+// A battle calls battle.Ask(side, row) for each side when it begins, also in a game of turns, and later for a side that must decide;
+// and battle.End(side, row) once for each side when its episode is over. The protocol is that of docs/remote.md. Numbers are
+// little-endian, as on all machines that run Unity.
 
 using System;
 using System.Collections.Generic;

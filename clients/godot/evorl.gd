@@ -6,10 +6,10 @@
 #     func _process(_delta): if not client.poll(): get_tree().quit()
 #
 # battle.seed_number is the source of all its chance, battle.players are the sides that evorl decides for. Call
-# battle.ask(side, row) for a side that must decide, and battle.end(side, row) once for each side when its episode is over. A row
-# is a dictionary: inputs (an array of numbers for each input), legal (0 or 1 for each choice, with masks), reward (a number, or an
-# array of them), cost (steps since the side's last decision); for end also results (a dictionary) and truncated. The object may
-# have leave(). The protocol is that of docs/remote.md.
+# battle.ask(side, row) for each side when a battle begins, also in a game of turns, and later for a side that must decide; and
+# battle.end(side, row) once for each side when its episode is over. A row is a dictionary: inputs (an array of numbers for each
+# input), legal (0 or 1 for each choice, with masks), reward (a number, or an array of them), cost (steps since the side's last
+# decision); for end also results (a dictionary) and truncated. The object may have leave(). The protocol is that of docs/remote.md.
 
 extends Reference
 

@@ -5,8 +5,9 @@
      new Evorl.Client(OFFER, (battle) => new MyBattle(battle));
 
    `battle.seed` is the source of all its chance, `battle.players` are the sides that evorl decides for. MyBattle has
-   `act(side, action)`, which gets evorl's answers, and may have `leave()`. It calls `battle.ask(side, {inputs, ...})` for a side
-   that must decide, and `battle.end(side, {inputs, ...})` once for each side when its episode is over.
+   `act(side, action)`, which gets evorl's answers, and may have `leave()`. It calls `battle.ask(side, {inputs, ...})` for each
+   side when it begins, also in a game of turns, and later for a side that must decide; and `battle.end(side, {inputs, ...})`
+   once for each side when its episode is over.
 
    In node the address and the token are those of the environment, over TCP or a Unix socket. In a browser give
    `{address: "ws://127.0.0.1:5005", token}`. The protocol is that of docs/remote.md. */

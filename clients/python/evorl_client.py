@@ -9,9 +9,9 @@ A game offers what its sides see and do, and plays battles that evorl begins:
 
     evorl_client.Client(OFFER, Battle).run()
 
-In ``__init__``, and whenever it is time, a battle calls ``battle.ask(side, inputs, ...)`` for a side that must decide,
-and ``battle.end(side, ...)`` once for each side when its episode is over, whether it waits for an answer or not. The
-protocol is that of docs/remote.md.
+In ``__init__`` a battle calls ``battle.ask(side, inputs, ...)`` for each side, also in a game of turns. Later it does
+so for a side that must decide, and calls ``battle.end(side, ...)`` once for each side when its episode is over, whether
+it waits for an answer or not. The protocol is that of docs/remote.md.
 """
 
 from __future__ import annotations

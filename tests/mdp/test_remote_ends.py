@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from evorl.mdp.core import StateDict
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.remote import Remote
 from evorl.mdp.remote.arena import RemoteArena
+from evorl.mdp.remote.messages import Unplayable
 from evorl.nets.policy import Net
 from evorl.rl.core import Episode
 from evorl.rl.evaluation import play_episodes
@@ -54,6 +56,25 @@ def test_a_declared_limit_mends_a_run_that_an_evaluation_ended(
     again = re.search(r"resume with: .*-m evorl.run (resume=.*); the cause", told.out)
     assert again is not None and go(*shlex.split(again[1]), "mdp.time_limit=200") == 0
     assert go(*shlex.split(again[1]), "mdp.side=runner") == 2
+
+
+NIM = f"{sys.executable} {Path(__file__).parent}/nim_game.py"
+
+
+def test_a_side_that_does_not_ask_at_first_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learners wait for the first state of each side, and this game for the first answer."""
+    monkeypatch.setattr("evorl.mdp.remote.battles.PAUSES_S", (0.0, 0.0))
+    line = "has not asked for second for 0.3 s: each side asks when a battle begins, also in games of turns"
+    with opened(2, NIM, deadline_s=0.3) as arena:
+        assert arena.recv().slots.tolist() == [0]
+        with pytest.raises(Unplayable, match=f"was lost 3 times; at last .* {line}"):
+            arena.recv()
+
+
+def test_a_side_may_ask_late_where_others_are_answered() -> None:
+    with opened(2, NIM, deadline_s=5.0) as arena:
+        records = Records(arena).play(60)
+    assert records.failed == 0 and records.together[0] == [0]
 
 
 def test_an_episode_that_its_game_ends_at_the_limit_has_its_results() -> None:

@@ -236,8 +236,16 @@ class Battles:
         return soonest
 
     def _owes(self, match: Match, connection: Connection, place: int) -> bool:
-        """Whether a game must speak before its slots go on: no side of its waits, or one does that is not `settled`."""
-        return not connection.waits(place) or self._unheard(match, connection)
+        """Whether a game must speak before its slots go on.
+
+        No side of its waits, or one does that is not `settled`, or another has not asked since the battle began: a
+        learner needs the first state of each side before it decides for any.
+        """
+        return not connection.waits(place) or self._unheard(match, connection) or bool(self._unasked(match))
+
+    def _unasked(self, match: Match) -> list[int]:
+        """The slots of a game whose sides have not asked since its battle began."""
+        return [slot for slot in self.slots_of(match) if not (self.asked[slot] or self.sent[slot] or self.over[slot])]
 
     def _unheard(self, match: Match, connection: Connection) -> bool:
         heeds = self._offer.hello.repeats and self._sides > 1
@@ -251,6 +259,12 @@ class Battles:
         assert match.place is not None
         connection, place = match.place
         why = f"said nothing for {self._deadline_s:g} s"
+        if connection.waits(place) and (unasked := self._unasked(match)):
+            players = self._players(int(self._episodes(match.index, match.number)))
+            side = self._offer.hello.sides[players[unasked[0] % self._sides]]
+            why = f"has not asked for {side} for {self._deadline_s:g} s"
+            self.reject(match, f"{why}: each side asks when a battle begins, also in games of turns")
+            return
         if connection.waits(place):
             why = f"has not said for {self._deadline_s:g} s that it has heard all answers (heard)"
         if connection.spoke <= self._moment[match.index]:
