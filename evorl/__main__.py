@@ -13,11 +13,11 @@ from types import FrameType
 from evorl import __version__
 from evorl.util.command import lacking
 from evorl.util.errors import nearest_or_all
+from evorl.util.stop import STOPS
 from evorl.util.streams import ignore_write_errors
 from evorl.util.text import say
 
 COMMANDS = ("run", "evaluate", "report", "export", "play", "reproduce", "zoo", "new")
-STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   evaluate a run again

@@ -33,6 +33,7 @@ from evorl.replay.samplers import registry
 from evorl.util import command, yaml_text
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.names import check_can_be_made, making
+from evorl.util.stop import signals_wait
 from evorl.util.text import say
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -124,7 +125,7 @@ def class_name(name: str) -> str:
 def _write(place: Path, texts: Mapping[str, str]) -> None:
     """Write files below a new folder, all or none. Raises `BadRequest`."""
     check_can_be_made(place, [place.absolute().parent])
-    with making(place), TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:
+    with signals_wait(), making(place), TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:
         made = Path(folder, place.name)  # a folder within, since the temporary one is closed to others
         for path, text in texts.items():
             (made / path).parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -444,6 +446,26 @@ def test_an_export_that_fails_leaves_nothing(
     (tmp_path / "kept").mkdir()  # an empty directory is as good as none
     evaluate(f"run={runs / 'cartpole'}", f"export={tmp_path / 'kept'}")
     assert (tmp_path / "kept" / "evaluation.json").exists()
+
+
+def test_a_signal_waits_until_a_policy_is_exported(runs: Path, tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from evorl import __main__
+from evorl.util import run_directory
+
+write = run_directory.write_json
+def interrupted(*words):
+    os.kill(os.getpid(), signal.SIGTERM)
+    write(*words)
+run_directory.write_json = interrupted
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+    words = ["evaluate", f"run={runs / 'cartpole'}", "episodes=1", f"export={tmp_path / 'kept'}"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert done.returncode == 143 and "evorl: ended by SIGTERM" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert main([f"run={tmp_path / 'kept'}", "episodes=1"]) == 0
 
 
 def test_an_exported_policy_starts_another_run(runs: Path, tmp_path: Path, evaluate: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import runpy
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -141,6 +142,21 @@ def test_a_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch, caps
     assert new.main(["world", "my_w"]) == 2
     assert capsys.readouterr().err == "evorl: cannot make my_w: No space left on device\n"
     assert [*Path().iterdir()] == []
+
+
+def test_a_signal_waits_until_all_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text = Path.write_text
+
+    def interrupted(path: Path, *words: Any, **keys: Any) -> int:
+        if path.suffix == ".yaml":
+            signal.raise_signal(signal.SIGINT)
+        return write_text(path, *words, **keys)
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    assert new.main(["world", "my_w"]) == 128 + signal.SIGINT
+    monkeypatch.undo()
+    assert [*Path().iterdir()] == [Path("my_w")]
+    assert {path.name for path in Path("my_w").rglob("*.*")} >= {"my_w.yaml", "pyproject.toml", "world.py"}
 
 
 @pytest.mark.slow

@@ -20,9 +20,11 @@ from evorl.record.provenance import POLICY_ONLY
 from evorl.rl.core import inherited
 from evorl.util import run_directory
 from evorl.util.names import making
+from evorl.util.stop import signals_wait
 from evorl.util.types import StateDict
 
 
+@signals_wait()
 def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, Any]) -> None:
     """Write a learner's policy (of its state), evaluated in ``report``, to a new directory, at once or not at all.
 

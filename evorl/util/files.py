@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.util import run_directory
+from evorl.util.stop import signals_wait
 
 
 def read(path: Path, most: int = run_directory.DOCUMENT) -> bytes:
@@ -18,6 +19,7 @@ def read(path: Path, most: int = run_directory.DOCUMENT) -> bytes:
     return bytes(run_directory.read(place.parent, place.name, most))
 
 
+@signals_wait()
 def replace(path: Path, content: bytes) -> None:
     """Replace a file atomically: readers see the whole old content or the whole new content."""
     run_directory.replace(path.parent, path.name, content)

@@ -6,13 +6,17 @@ A pause ends at once; another wait where `evorl.cluster.core.stoppable` allows i
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NoReturn
 
 from evorl.util.heartbeat import heartbeat
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
 LOOK_S = 0.5
 """Seconds between two looks whether the run is to stop."""
 stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", default=lambda: False)
@@ -45,8 +49,28 @@ def pause(seconds: float) -> None:
     check_stop()
 
 
-def leave(signal: int) -> NoReturn:
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait for the end of the body, which writes what is to be there whole or not at all.
+
+    For work of a second at most. In another thread than the main one, which handles signals, nothing waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def leave(number: int) -> NoReturn:
     """Leave at once because of a signal: end the process, or raise SystemExit where it is not evorl's to end."""
     if owns_process.get():
-        os._exit(128 + signal)
-    raise SystemExit(128 + signal)
+        os._exit(128 + number)
+    raise SystemExit(128 + number)
