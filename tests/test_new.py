@@ -154,7 +154,6 @@ def test_a_signal_waits_until_all_is_written(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "write_text", interrupted)
     assert new.main(["world", "my_w"]) == 128 + signal.SIGINT
-    monkeypatch.undo()
     assert [*Path().iterdir()] == [Path("my_w")]
     assert {path.name for path in Path("my_w").rglob("*.*")} >= {"my_w.yaml", "pyproject.toml", "world.py"}
 
