@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EVOLVERS]
 STAND_IN = ROOT / "benchmarks" / "suite" / "results" / "policies" / "ppo_cartpole"
 """The run that takes the place of the reader's."""
 WORK = (
-    *("evorl.run.begin", "evorl.run._resume", "evorl.run._replay", "evorl.jobs.sweep._check"),
+    *("evorl.run.begin", "evorl.run._resume", "evorl.run._replay", "evorl.jobs.sweep.check_jobs"),
     *("evorl.evaluate.evaluate", "evorl.matches.players.read", "evorl.export.export", "evorl.play.play"),
     *("evorl.report.find_runs", "evorl.jobs.wandb_upload.send"),
     *("evorl.reproduce.reproduce", "evorl.reproduction.check.check", "evorl.reproduction.affected.changed"),

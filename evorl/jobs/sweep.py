@@ -15,51 +15,33 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import accumulate, product
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra, multirun
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse
+from evorl.cli.overrides import FOLDERS, GROUPS, parse
 from evorl.cli.refusals import check_hydra, check_hydra_of_job
-from evorl.cluster.local import Local
-from evorl.jobs import job, launchers, promotion, run_players
+from evorl.jobs import job, launchers, promotion
 from evorl.jobs.directories import new_directory, place_of
 from evorl.jobs.identity import OtherRun, check_same_config
+from evorl.jobs.planning import KEY, check_jobs, chooses_jobs, combinations, composes, plan_jobs, refuse_links
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, reason
-from evorl.util.names import check_names
 from evorl.util.stop import leave, owns_process
 from evorl.util.text import printable, say
 
 if TYPE_CHECKING:
     from evorl.jobs.search import Search
 
-KEY = "hydra.sweep.dir"
-SUBDIR = "hydra.sweep.subdir"
 PATIENCE_S = 15.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """One job of a sweep, before it runs."""
-
-    words: Sequence[str]
-    folder: str
-    """Its directory, relative to the sweep's."""
-    composed: DictConfig
-    data: dict[str, Any]
-    experiment: Any
 
 
 def task(composed: DictConfig) -> float:
@@ -149,22 +131,23 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> Path:
     launchers.check(base)
     HydraConfig.instance().set_config(base)
     job_search = search.read_search(base, hydra) if search.is_search(base) else None
-    combinations = job_search.extremes() if job_search else _combinations(hydra, base)
-    planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
-    jobs = job_search.keys.jobs if job_search else len(planned)
+    compose = composes(hydra, base, name)
+    listed = job_search.extremes() if job_search else combinations(hydra, base)
+    plans, chosen = plan_jobs(listed, compose)
+    jobs = job_search.keys.jobs if job_search else len(plans)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
-    _print_notes(planned, job_search)
+    _print_notes(chosen, job_search)
     place = place_of(base.hydra.sweep.dir, KEY, config.hydra_words(base)).absolute()
-    if _chooses_jobs(base) and place.is_dir():
-        _refuse_links(place, [entry.name for entry in run_directory.entries(place) if entry.name.isdecimal()])
+    if chooses_jobs(base) and place.is_dir():
+        refuse_links(place, [entry.name for entry in run_directory.entries(place) if entry.name.isdecimal()])
     if job_search:
-        job_search.check(place, [plan.experiment for plan in planned])
+        job_search.check(place, [compose(words, number).experiment for number, words in enumerate(listed)])
         for number, next_job in search_loop.next_jobs(job_search, place).items():
             if job.is_run(place / str(number)):
-                data = _planned(hydra, base, next_job, name, number).data
+                data = compose(next_job, number).data
                 check_same_config(place / str(number), data, KEY, *promotion.GROWING * (job_search.steps is not None))
-    _check(base, place, planned, known=not _chooses_jobs(base))
-    index = {} if _chooses_jobs(base) else {plan.folder: plan.words for plan in planned}
+    check_jobs(base, place, plans, compose, known=not chooses_jobs(base))
+    index = {} if chooses_jobs(base) else {plan.folder: plan.words for plan in plans}
     with _interruptible(place):
         launchers.start_ray(base)
     directory = new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
@@ -230,133 +213,13 @@ def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------ the jobs of a command
-
-
-def _chooses_jobs(base: DictConfig) -> bool:
-    """Whether the sweeper chooses jobs while it runs, so that they are not known before."""
-    return not str(base.hydra.sweeper.get("_target_")).endswith(".BasicSweeper")
-
-
-def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
-    """The words of every job of Hydra's basic sweeper; for other sweepers, the ends of each interval."""
-    words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
-    overrides = parse([*words, *config.task_words(base)], hydra)
-    for override in overrides:
-        if override.is_interval_sweep() and not _chooses_jobs(base):
-            raise BadRequest(
-                "an interval needs a sweeper that searches: hydra/sweeper=evorl; the basic one takes lists",
-                override.key_or_group,
-            )
-    # as in Hydra, the last word for a key counts
-    last = {override.get_key_element(): _values(override) for override in overrides}
-    if empty := [key for key, values in last.items() if not values]:
-        raise BadRequest("has no value", empty[0])
-    return [list(chosen) for chosen in product(*last.values())]
-
-
-def _values(override: Override) -> list[str]:
-    key = override.get_key_element()
-    if not override.is_sweep_override():
-        return [f"{key}={override.get_value_element_as_str()}"]
-    if override.is_discrete_sweep():
-        return [f"{key}={value}" for value in override.sweep_string_iterator()]
-    interval = override.value()
-    assert isinstance(interval, IntervalSweep)
-    return [f"{key}={interval.start}", f"{key}={interval.end}"]
-
-
-def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Planned:
-    """Compose a job as the launcher will. Raises `BadRequest`."""
-    composed = config.compose(hydra, [*config.hydra_words(base), *words], name)
-    check_hydra_of_job(composed)
-    with open_dict(composed):
-        composed.hydra.job.num = composed.hydra.job.id = number
-    HydraConfig.instance().set_config(composed)  # of which ${hydra:job.num} in a word is
-    try:
-        folder = str(composed.hydra.sweep.subdir)
-        advice = "; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it"
-        check_names(Path(folder), f"job {number}'s directory", SUBDIR, advice)  # before torch is imported
-        data, experiment = job.checked_experiment(config.resolved(composed), words)
-    finally:
-        HydraConfig.instance().set_config(base)
-    return Planned(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
-
-
-def _choices(composed: DictConfig) -> dict[str, str]:
-    """The file of each group that a job is composed of, as its run will record it."""
-    chosen = {str(group): str(name) for group, name in composed.hydra.runtime.choices.items() if name is not None}
-    return chosen if config.uses_tuned(composed) else {group: name for group, name in chosen.items() if group != TUNED}
-
-
-# ------------------------------------------------------------------ before the first job
-
-
-def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known: bool) -> None:
-    """Check that every job can run in this directory. Raises `BadRequest` before anything is written."""
-    from evorl.analysis import sweeps
-
-    missing = planned
-    if known:
-        _check_folders(base, directory, planned)
-        for plan in planned:
-            if job.is_run(directory / plan.folder):
-                check_same_config(directory / plan.folder, plan.data, KEY)
-        missing = [plan for plan in planned if sweeps.why_unfinished(directory / plan.folder) is not None]
-    _build(missing)
-
-
-def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]) -> None:
-    """Raise `BadRequest` unless each job has a folder of its own below the sweep's, and the same one at a resume."""
-    if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
-        raise BadRequest("has the time in it, so that a resume would not find the jobs again", SUBDIR)
-    taken: dict[Path, int] = {}
-    for number, plan in enumerate(planned):
-        folder = Path(plan.folder)
-        if folder.is_absolute() or ".." in folder.parts or not folder.parts:
-            raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
-        if folder in taken:
-            raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
-        _refuse_links(directory, accumulate(folder.parts, "{}/{}".format))
-        taken[folder] = number
-    for folder, number in taken.items():
-        if above := next((parent for parent in folder.parents if parent in taken), None):
-            raise BadRequest(f"job {number} would lie inside job {taken[above]}, in {folder}", SUBDIR)
-
-
-def _refuse_links(directory: Path, names: Iterable[str]) -> None:
-    for name in names:
-        if run_directory.is_link(directory, name):
-            raise BadRequest(f"{directory / name} is a link, and none in a sweep is followed", KEY)
-
-
-def _build(planned: Sequence[Planned]) -> None:
-    """Build the world and learner of each job once in this process, so that no job fails to build hours later.
-
-    The cluster is checked when the job starts, perhaps on another machine. Raises `BadRequest`.
-    """
-    from evorl.population.work import new_work
-
-    different = {
-        repr((e := plan.experiment).mdp)
-        + repr((e.rl, e.ec, e.opponents, e.reward, e.device, job.start(plan.data))): plan
-        for plan in planned
-    }
-    for plan in different.values():
-        with job.explain_misfit(plan.composed, plan.data["init"]):
-            others = run_players.others_of(plan.experiment, plan.data)
-            if (init := job.start(plan.data)) is None:
-                plan.experiment.mdp.check_results()
-            new_work(replace(plan.experiment, cluster=Local()), init, None, others).close()
-
-
 # ------------------------------------------------------------------ after the last job
 
 
-def _print_notes(planned: Iterable[Planned], job_search: Search | None) -> None:
+def _print_notes(chosen: Iterable[Mapping[str, str]], job_search: Search | None) -> None:
     from evorl.analysis.notes import uneven_tuning
 
-    for line in uneven_tuning(_choices(plan.composed) for plan in planned):
+    for line in uneven_tuning(chosen):
         say(line)
     if job_search and (notice := job_search.evolution.notice(job_search.at_once)):
         say(notice)

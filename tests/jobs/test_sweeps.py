@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import shlex
 import shutil
 import signal
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,12 @@ from evorl.cli.config import experiment_of_run
 from evorl.cli.hydra_internals import open_composer
 from evorl.cli.refusals import check_hydra_of_job
 from evorl.cluster.ray import Ray
-from evorl.jobs import launchers
+from evorl.jobs import launchers, planning
 from evorl.jobs.sweep import _interruptible, _show
 from evorl.record import checkpoint
 from evorl.record.lock import lock
 from evorl.util import command
+from evorl.util.errors import BadRequest
 
 SOUP = "RuntimeError: the soup was off"
 WORDS = ("+mdp.poisonous=[2]", "budget.steps=1500", "mdp.dose=1,2", "seed=1,2")
@@ -430,3 +433,29 @@ def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: P
     sweep.poison.unlink()
     assert sweep.run("hydra/launcher=basic") == (0, "")  # where a job runs is no part of it
     assert sweep.finished() == ["0", "1"] and kept.items() <= sweep.kept().items()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_no_config_of_a_job_is_kept_while_jobs_run(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A config takes 150 kB, and a grid has thousands of jobs."""
+    words = ("--multirun", "mdp=cartpole", "rl.lr=1e-3,2e-3", "seed=1,2,3", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    if again:  # with jobs whose configs are compared
+        assert go(*words, *QUICK, "budget.steps=64", "eval.every=0") == 0
+    composed_by, made, alive = planning._composed, [], []
+
+    def noted(*given: Any) -> planning.Composed:
+        composed = composed_by(*given)
+        made.extend(map(weakref.ref, (composed.config, composed.experiment)))
+        return composed
+
+    def begin(base: Any) -> None:
+        gc.collect()
+        alive.extend(one for one in made if one() is not None)
+        raise BadRequest("enough")
+
+    monkeypatch.setattr(planning, "_composed", noted)
+    monkeypatch.setattr(launchers, "start_ray", begin)
+    assert go(*words, *QUICK, "budget.steps=64", "eval.every=0") == 2
+    assert len(made) == 2 * (6 + (6 if again else 2)) and not alive

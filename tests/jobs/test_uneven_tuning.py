@@ -13,7 +13,7 @@ from evorl.analysis.notes import uneven_tuning, warnings
 from evorl.analysis.runs import read_run
 from evorl.cli import config
 from evorl.jobs.job import choices
-from evorl.jobs.sweep import _choices, _combinations
+from evorl.jobs.planning import _choices, combinations
 
 LINE = (
     "Of cartpole, ppo (tuned=cartpole_ppo) has tuned settings and reinforce only defaults, which may make the "
@@ -38,7 +38,7 @@ DQN = LINE.replace("(tuned=cartpole_ppo) has", "(tuned=cartpole_ppo), dqn (tuned
 def test_a_sweep_says_of_which_algorithms_there_is_a_tuned_file(words: list[str], lines: list[str]) -> None:
     with config.opened() as hydra:
         base = config.compose(hydra, words, mode=RunMode.MULTIRUN)
-        jobs = [config.compose(hydra, one) for one in _combinations(hydra, base)]
+        jobs = [config.compose(hydra, one) for one in combinations(hydra, base)]
         assert uneven_tuning(map(_choices, jobs)) == lines
 
 

@@ -18,8 +18,8 @@ from evorl.analysis.sweeps import read_index, write_index
 from evorl.cli import config
 from evorl.cli.config import read_run_config
 from evorl.cli.overrides import parse
+from evorl.jobs.planning import Planned, _check_folders
 from evorl.jobs.search import read_search
-from evorl.jobs.sweep import Planned, _check_folders
 from evorl.record.lock import lock
 from evorl.util.errors import BadRequest
 from evorl.util.names import check_names
@@ -62,7 +62,7 @@ def test_its_report_finds_the_jobs_by_their_names(swept: Sweep) -> None:
 
 
 def planned(*folders: str) -> list[Planned]:
-    return [Planned(words=[], folder=one, composed=None, data={}, experiment=None) for one in folders]
+    return [Planned(number=number, words=[], folder=one) for number, one in enumerate(folders)]
 
 
 @pytest.mark.parametrize(
