@@ -25,6 +25,7 @@ def replace(path: Path, content: bytes) -> None:
     run_directory.replace(path.parent, path.name, content)
 
 
+@signals_wait()
 def write_json(path: Path, value: Any) -> None:
     """Replace a file by a value as indented JSON; numbers that are not finite become null."""
     run_directory.write_json(path.parent, path.name, value)
