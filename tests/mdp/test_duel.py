@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from harness import go
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -402,6 +403,11 @@ def test_it_draws_the_field() -> None:
 def test_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="leaves no room around a pillar"):
         Ground(size=4.0, pillar=2.0)
+
+
+def test_a_volley_has_so_many_arrows_as_memory_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert go("mdp=duel", "mdp.archer.volley_arrows=100000000") == 2
+    assert capsys.readouterr().err == "evorl: mdp.archer.volley_arrows: expected int <= 1000, got 100000000\n"
 
 
 @pytest.mark.parametrize("kind", [Knight, Archer])

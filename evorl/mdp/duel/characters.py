@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
 
 from evorl.util.errors import BadRequest
-from evorl.util.types import Count, Fraction, NonNegative, Positive
+from evorl.util.types import Fraction, NonNegative, Positive
+
+Arrows = Annotated[int, Meta(ge=1, le=1000)]  # each takes memory and time in every step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class Archer(Character):
     """An arrow at the end of the cast, at the opponent's extrapolated position."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
     """Several arrows in a fan."""
-    volley_arrows: Count = 3
+    volley_arrows: Arrows = 3
     volley_angle: NonNegative = 15.0
     """Degrees between neighbouring arrows."""
     roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
