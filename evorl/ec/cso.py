@@ -25,7 +25,6 @@ from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import Vectors, clip_genes, fitness, initial_gene_velocity, initial_vector, vectors
 from evorl.util import seed as seeds
-from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, StateDict
 
 
@@ -37,11 +36,6 @@ class CSO(IndependentEvolution):
     """Pull of the swarm's mean (the paper's choice for small swarms; more keeps swarms of hundreds together)."""
     sigma: NonNegative = 0.1
     """Standard deviation of the weights' velocities at the start."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.population < 2:
-            raise BadRequest("must be at least 2: particles compete in pairs", "population")
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
@@ -69,7 +63,7 @@ class Strategy(Generational):
         return min(max(self.hyper.population // 2, 1), room or self.hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        missing = self.hyper.population - len(self.population)
+        missing = max(self.hyper.population, 2) - len(self.population)
         if missing > 0:
             return [self._fresh(generator) for _ in range(min(missing, self.brood))]
         order = generator.permutation(len(self.population))

@@ -71,8 +71,6 @@ class OpenAIES(IndependentEvolution):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.population < 2:
-            raise BadRequest("must be at least 2: ranks of a single individual have no direction", "population")
         if self.cap is not None and not 1 < self.cap < math.inf:
             raise BadRequest(f"must be above 1, or episodes get shorter and shorter; got {self.cap:g}", "cap")
 

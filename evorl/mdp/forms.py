@@ -247,15 +247,3 @@ def _report(world: str, name: str, text: str) -> None:
     if (world, name) not in _WARNED:
         _WARNED.add((world, name))
         LOG.warning("%s: %s", world, text)
-
-
-def result_number(info: Mapping[str, Any], name: str, of: str) -> float:
-    """A number of the last info ``of`` an environment or an agent, also a boolean. Raises `NoResult`."""
-    if name not in info:
-        raise NoResult.named(name, info, of)
-    value = info[name]
-    try:
-        number = value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value)
-    except Mismatch as error:
-        raise NoResult(str(error)) from None
-    return float(number)

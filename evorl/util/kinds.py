@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from evorl.util import plugins
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.text import printable
 from evorl.util.typed import typed
 
 T = TypeVar("T")
@@ -45,9 +44,8 @@ class Kinds(Generic[T]):
         by = f"plugin {self.root_of(name)}: "
         try:
             kind = entry.load()
-        except Exception as error:  # whatever the module does
-            why = printable(f"{type(error).__name__}: {error}")
-            raise BadRequest(f"{by}{entry.value} cannot be imported: {why}", self.key) from None
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise BadRequest(f"{by}{entry.value} cannot be imported: {error}", self.key) from None
         if not (isinstance(kind, type) and issubclass(kind, self.base)):
             raise BadRequest(f"{by}{entry.value} is no {self.base.__name__}", self.key)
         return cast("type[T]", kind)

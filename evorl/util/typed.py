@@ -119,8 +119,6 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
             return [_fit(element, kind.item_type, key) for element in value]
         case inspect.TupleType() if isinstance(value, list | tuple) and len(value) == len(kind.item_types):
             return [_fit(element, item, key) for element, item in zip(value, kind.item_types, strict=True)]
-        case inspect.DictType() if isinstance(value, Mapping):
-            return {name: _fit(each, kind.value_type, f"{key}.{name}") for name, each in value.items()}
         case inspect.LiteralType():
             _check_choice(value, [kind], key)
         case inspect.IntType() if isinstance(value, float) and value.is_integer():

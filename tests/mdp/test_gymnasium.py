@@ -365,9 +365,6 @@ def test_the_longest_episode_is_as_long_as_it_says(words: dict[str, Any], decisi
 
 
 def test_two_limits_are_refused() -> None:
-    unlimited = Gymnasium(id="Pendulum-v1", kwargs={"max_episode_steps": -1})  # as gymnasium takes it
-    assert unlimited.longest_episode is None and not unlimited.limited
-    assert Gymnasium(id="Pendulum-v1").limited
     with pytest.raises(BadRequest, match=r"max_episode_steps of mdp\.kwargs is the limit already") as refused:
         Gymnasium(id="Pendulum-v1", time_limit=10, kwargs={"max_episode_steps": 50})
     assert refused.value.key == "time_limit"

@@ -15,7 +15,7 @@ import numpy as np
 from evorl.mdp.action_log import ActionLog, copied
 from evorl.mdp.core import Array, WorldError, first_choices, heads
 from evorl.mdp.decision_arrays import empty_decisions
-from evorl.mdp.forms import Form, Mismatch, Resolution, result_number
+from evorl.mdp.forms import Form, Mismatch, NoResult, Resolution
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.masks import LegalMasks
@@ -220,6 +220,18 @@ def env_id(env: gymnasium.Env[Any, Any]) -> str:
     return spec.id
 
 
+def _number(info: Mapping[str, Any], name: str, env: str) -> float:
+    """A number of an info, also a boolean. Raises `NoResult`."""
+    if name not in info:
+        raise NoResult.named(name, info, env)
+    value = info[name]
+    try:
+        number = value if isinstance(value, bool | np.bool_) else Form(f"info[{name!r}]", (), np.float64).fit(value)
+    except Mismatch as error:
+        raise NoResult(str(error)) from None
+    return float(number)
+
+
 def _inputs(seen: Seen) -> tuple[Array, ...]:
     return seen if isinstance(seen, tuple) else (seen,)
 
@@ -321,7 +333,7 @@ class EnvPerSlot:
         """
         env = self._slots[slot]
         raw = {"return": env.total} if self._discounts else {}
-        return {**raw, **{name: result_number(env.info, name, self._name) for name in self._names}}
+        return {**raw, **{name: _number(env.info, name, self._name) for name in self._names}}
 
     def stop_slot(self, slot: int) -> None:
         self._slots[slot].stopped = True

@@ -175,7 +175,7 @@ class Gymnasium(World):
         """Environment steps after which an episode is truncated at the latest; None if that is not known."""
         steps = self.kwargs.get("max_episode_steps", self._limit)
         counted = transform_only(parsed(self.wrappers)) and not environment_spec(self.id).additional_wrappers
-        return steps if counted and isinstance(steps, int) and steps >= 1 else None  # -1: gymnasium takes the limit off
+        return steps if counted and isinstance(steps, int) else None
 
     @cached_property
     def _masked(self) -> bool:
@@ -186,10 +186,9 @@ class Gymnasium(World):
 
     @property
     def limited(self) -> bool:
-        """False for a class that is not registered, which has no limit but ``time_limit``, and for a limit of -1."""
-        spec, unlimited = environment_spec(self.id), self.kwargs.get("max_episode_steps") == -1
-        registered = self.id not in (spec.entry_point, spec.vector_entry_point)
-        return self._longest is not None or (registered and not unlimited)
+        """False for a class that is not registered, which has no limit but ``time_limit``."""
+        spec = environment_spec(self.id)
+        return self._longest is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
 
     @property
     def feature_names(self) -> Mapping[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.mdp.core import Array, State, first_choices
 from evorl.mdp.forms import Form as ArrayForm
-from evorl.mdp.forms import Mismatch, result_number
+from evorl.mdp.forms import Mismatch, NoResult
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.pettingzoo.form import Form
 from evorl.mdp.random_play import random_action
@@ -105,8 +105,11 @@ class EnvGame(ABC):
         return bool(self._cut[side])
 
     def result(self, side: int) -> Mapping[str, float]:
-        info, agent = self._infos.get(side, {}), self._names[side]
-        return {"fitness": self.total(side), **{name: result_number(info, name, agent) for name in self._results}}
+        info = self._infos.get(side, {})
+        for name in self._results:
+            if name not in info:
+                raise NoResult.named(name, info, self._names[side])
+        return {"fitness": self.total(side), **{name: float(info[name]) for name in self._results}}
 
     def close(self) -> None:
         if self._drawn is not None:

@@ -51,10 +51,6 @@ class PettingZoo(BattleWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.id.partition(":")[0].partition(".")[0].isidentifier():
-            raise BadRequest(
-                f"{self.id!r} names no module; expected one such as mpe2.simple_tag_v3, or MODULE:FUNCTION", "id"
-            )
         if "." not in self.id and ":" not in self.id and (meant := known_as(self.id)):
             raise BadRequest(f"there is no {self.id}; did you mean {meant}?", "id")
         if self.side is not None and self.opponent == "self":
