@@ -214,7 +214,7 @@ def test_runs_and_searches_say_what_is_probably_not_meant(
     def stop(*_: Any, **__: Any) -> None:
         raise BadRequest("enough")
 
-    monkeypatch.setattr(sweeps, "_check", stop)
+    monkeypatch.setattr(sweeps, "check_jobs", stop)
     words = ("--multirun", "mdp=cartpole", *QUICK, *of_search, "budget.steps=2048", f"hydra.sweep.dir={tmp_path}")
     for more in (0, 1):
         assert go(*words, f"{key}={meant + more}") == 2
